@@ -1,0 +1,46 @@
+# Every target sets up what it needs: a bare clone with Python 3.11 or 3.12 is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint types unit format zoo lock clean
+
+demo: $(READY)
+	$(BIN)/python examples/quickstart.py
+
+test: lint types unit
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+unit: $(READY)
+	$(BIN)/pytest
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+zoo: $(READY)
+	$(BIN)/python -m tests.zoo.sweep
+
+lock: $(READY)
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
+		--python-version 3.11 --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
+
+clean:
+	rm -rf $(VENV)
+
+# uv installs the locked environment in seconds where pip takes minutes.
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "BNE needs Python 3.11 or newer; say which with: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > $(VENV)/uv.lock
+	$(BIN)/python -m pip install --quiet --require-hashes --requirement $(VENV)/uv.lock
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --editable .
+	touch $(READY)
