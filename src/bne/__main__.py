@@ -1,0 +1,5 @@
+"""`python -m bne` is `bne`."""
+
+from bne.cli import main
+
+main()

@@ -1,0 +1,112 @@
+"""Distances between points in the space of domains, and the weights made from them."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bne.embedding import Embedding
+
+Distance = Callable[[Embedding, Embedding], Tensor]
+"""Takes N points and K points over the same layers, returns their distances, (N, K)."""
+
+_REGISTRY: dict[str, Distance] = {}
+
+
+def register(name: str) -> Callable[[Distance], Distance]:
+    """Decorator that makes a distance available under a name, to `convert` and in recipes."""
+
+    def add(distance: Distance) -> Distance:
+        if name in _REGISTRY:
+            raise ValueError(f"a distance named {name!r} is registered already")
+        _REGISTRY[name] = distance
+        return distance
+
+    return add
+
+
+def get(name: str) -> Distance:
+    """The distance registered under a name."""
+    if name not in _REGISTRY:
+        raise ValueError(f"no distance is named {name!r}; there are {names()}")
+    return _REGISTRY[name]
+
+
+def names() -> list[str]:
+    """The names of all registered distances."""
+    return sorted(_REGISTRY)
+
+
+@register("wasserstein")
+def wasserstein(a: Embedding, b: Embedding) -> Tensor:
+    """Squared 2-Wasserstein distance between diagonal Gaussians, summed over layers.
+
+    The paper's equations 6 and 7. Between diagonal Gaussians it is the squared Euclidean distance
+    of their (μ, σ) vectors, so one call serves all images, domains and layers.
+
+    Args:
+        a: N points.
+        b: K points over at least the layers of `a`, which are those compared.
+
+    Returns:
+        (N, K).
+    """
+    b = b.select(a.layers)
+    # The quick way through a matrix product cancels digits where points lie close together.
+    exactly = "donot_use_mm_for_euclid_dist"
+    return torch.cdist(_mean_and_std(a), _mean_and_std(b), compute_mode=exactly).square()
+
+
+@register("bhattacharyya")
+def bhattacharyya(a: Embedding, b: Embedding, *, eps: float = 1e-5) -> Tensor:
+    """Bhattacharyya distance between diagonal Gaussians, summed over layers.
+
+    Args:
+        a: N points.
+        b: K points over at least the layers of `a`, which are those compared.
+        eps: added to every variance, as batch norm does when it divides by one: the distance from a
+            point without variance would be infinite.
+
+    Returns:
+        (N, K).
+    """
+    b = b.select(a.layers)
+    var_a, var_b = (a.var + eps).unsqueeze(1), b.var + eps
+    both = var_a + var_b
+    means = (a.mean.unsqueeze(1) - b.mean).square() / (4 * both)
+    variances = torch.log(both / 2) - (torch.log(var_a) + torch.log(var_b)) / 2
+    return (means + variances / 2).sum(-1)
+
+
+@register("uniform")
+def uniform(a: Embedding, b: Embedding) -> Tensor:
+    """The same distance, 1, between all points: every domain weighs the same.
+
+    Args:
+        a: N points.
+        b: K points.
+
+    Returns:
+        (N, K).
+    """
+    return a.mean.new_ones(len(a), len(b))
+
+
+def inverse_weights(distances: Tensor) -> Tensor:
+    """Weights proportional to 1 / distance (the paper's equation 9), which add up to 1.
+
+    A domain at distance 0 takes all the weight, and several at distance 0 share it. Gradients are
+    finite there too.
+
+    Args:
+        distances: (N, K).
+
+    Returns:
+        (N, K).
+    """
+    smallest = torch.finfo(distances.dtype).tiny
+    return torch.softmax(-distances.clamp_min(smallest).log(), dim=-1)
+
+
+def _mean_and_std(points: Embedding) -> Tensor:
+    return torch.cat([points.mean, points.std], dim=-1)

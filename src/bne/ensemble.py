@@ -1,0 +1,304 @@
+"""A network as an ensemble of its domain branches (paper, sections 3.3 and 3.4)."""
+
+import copy
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from bne import distances as distance_registry
+from bne.distances import Distance, inverse_weights
+from bne.embedding import Embedding
+from bne.norm import DomainBatchNorm, Moments, Rule
+from bne.surgery import Momentum, domain_layers, install, remove
+
+Domains = Tensor | Sequence[int] | Sequence[str]
+"""The domains of N images: indices or names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What the ensemble says of N images, and why.
+
+    Attributes:
+        logits: (N, classes), the mixture. Where probabilities are mixed, their logarithms.
+        weights: (N, K), the weight of each domain's branch; they add up to 1.
+        distances: (N, K), of each image from each domain.
+        branch_logits: (N, K, classes), each branch's own answer.
+        embedding: where the images lie in the space of domains.
+    """
+
+    logits: Tensor
+    weights: Tensor
+    distances: Tensor
+    branch_logits: Tensor
+    embedding: Embedding
+
+
+class DomainEnsemble(nn.Module):
+    """A network with one branch per domain, which share everything but batch-norm statistics.
+
+    Made by `bne.convert`. In evaluation every image is placed among the domains by its own
+    statistics, independently of the rest of its batch.
+
+    Attributes:
+        model: the network, with domain-aware batch-norm layers.
+        domains: the K domains' names.
+        distance: from images to domains.
+        layers: the layers whose statistics are compared; None takes all that can be.
+        mix: what the weights combine, the branches' "logits" or their "probabilities".
+        branch_statistics: what branch k normalises by in distance training: the "batch" statistics
+            of domain k's own images, or its "population" statistics as in Algorithm 1's print.
+        weight_gradient: whether distance training shapes the space of domains through the weights.
+        max_batch: the most images to send through the network at once, an image counting once for
+            each of its branches; None sets no limit. In training only branches can be parted.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        domains: Iterable[str],
+        *,
+        momentum: Momentum = 0.01,
+        distance: str | Distance = "wasserstein",
+        layers: Iterable[str] | None = None,
+        mix: Literal["logits", "probabilities"] = "logits",
+        branch_statistics: Literal["batch", "population"] = "batch",
+        weight_gradient: bool = True,
+        max_batch: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.domains = _checked_domains(domains)
+        _check_choice("mix", mix, ("logits", "probabilities"))
+        _check_choice("branch_statistics", branch_statistics, ("batch", "population"))
+        self.distance = distance_registry.get(distance) if isinstance(distance, str) else distance
+        self.mix = mix
+        self.branch_statistics = branch_statistics
+        self.weight_gradient = weight_gradient
+        self.max_batch = max_batch
+        self.model = install(model, len(self.domains), momentum)
+        self._passes = next(domain_layers(self.model)).passes
+        self.layers = self._checked_layers(layers)
+        self.register_load_state_dict_pre_hook(_accept_plain_state)
+
+    def forward(self, images: Tensor, domains: Domains | None = None) -> Any:
+        """The mixture of all branches or, where domains are named, each image's own branch.
+
+        In training the domains are needed: every image is run under its own, by the statistics of
+        its domain's images in this batch, which update the running ones (the warm-up).
+
+        Args:
+            images: (N, ...), whatever the network takes.
+            domains: (N,), each image's domain.
+
+        Returns:
+            (N, classes); with domains, whatever the network returns.
+        """
+        if domains is None:
+            return self.explain(images).logits
+        ids = self._ids(domains, images)
+        return self._run(images, _under(ids, members=torch.ones_like(ids, dtype=torch.bool)))
+
+    def explain(self, images: Tensor, domains: Domains | None = None) -> Prediction:
+        """The mixture of all branches, with the weights it was made by.
+
+        In training this is the forward of distance training, Algorithm 1, and needs every image's
+        domain; in evaluation domains play no part.
+
+        Args:
+            images: (N, ...), whatever the network takes.
+            domains: (N,), each image's domain.
+        """
+        if self.training:
+            if domains is None:
+                raise ValueError(
+                    "in training every image needs its domain: pass domains=, or call eval() first"
+                )
+            return self._mixture(images, self._ids(domains, images))
+        parts = [self._mixture(part, None) for part in self._chunks(images)]
+        if len(parts) == 1:
+            return parts[0]
+        return Prediction(
+            *(
+                torch.cat([getattr(part, field) for part in parts])
+                for field in ("logits", "weights", "distances", "branch_logits")
+            ),
+            Embedding.cat([part.embedding for part in parts]),
+        )
+
+    def embed(self, images: Tensor) -> Embedding:
+        """Where images lie in the space of domains: their statistics under instance normalisation.
+
+        Args:
+            images: (N, ...), whatever the network takes.
+        """
+        return Embedding.cat([self._embed(part) for part in self._chunks(images)])
+
+    def domain_embeddings(self) -> Embedding:
+        """Where the K domains lie: their running statistics, as constants."""
+        population = {
+            layer.name: layer.population
+            for layer in domain_layers(self.model)
+            if layer.population is not None
+        }
+        return Embedding.stack({name: population[name] for name in self.layers or population})
+
+    def branch(self, domain: str) -> nn.Module:
+        """An independent copy of the plain network with one domain's statistics."""
+        return remove(copy.deepcopy(self).model, self._index(domain))
+
+    def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
+        members = domains
+        if domains is not None and self.branch_statistics == "population":
+            self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
+            members = None
+        branch_logits = self._branches(images, members)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+            embedding = self._embed(images)
+            known = self.domain_embeddings().select(embedding.layers)
+            distances = self.distance(embedding, known)
+            weights = inverse_weights(distances)
+        logits = _mix(branch_logits, weights, self.mix)
+        return Prediction(logits, weights, distances, branch_logits, embedding)
+
+    def _branches(self, images: Tensor, members: Tensor | None) -> Tensor:
+        """Every image under every domain, (N, K, classes).
+
+        Args:
+            images: (N, ...).
+            members: (N,), each image's own domain, if its images are to define the statistics.
+        """
+        count = images.shape[0]
+        step = max(1, self.max_batch // max(1, count)) if self.max_batch else len(self.domains)
+        outputs = []
+        for branches in torch.arange(len(self.domains), device=images.device).split(step):
+            ids = branches.repeat_interleave(count)
+            own = None if members is None else members.repeat(len(branches)) == ids
+            # `repeat` would lose the channels-last layout.
+            output = self._run(torch.cat([images] * len(branches)), _under(ids, own))
+            if not isinstance(output, Tensor):
+                raise TypeError(
+                    f"only tensors can be mixed, but the network gave a {type(output).__name__}: "
+                    "turn its auxiliary outputs off"
+                )
+            outputs.append(output.unflatten(0, (len(branches), count)))
+        return torch.cat(outputs).transpose(0, 1)
+
+    def _embed(self, images: Tensor) -> Embedding:
+        found: dict[str, list[Moments]] = {}
+
+        def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
+            x, moments = layer.by_instance(x, images.shape[0])
+            if moments is not None:
+                found.setdefault(layer.name, []).append(moments)
+            return x
+
+        self._run(images, rule)
+        names = self.layers or [layer.name for layer in domain_layers(self.model)]
+        return Embedding.stack({name: _average(found[name]) for name in names if name in found})
+
+    def _run(self, images: Tensor, rule: Rule) -> Any:
+        """Sends images through the network, every layer normalising by one rule."""
+        self._passes.rule = rule
+        try:
+            return self.model(images)
+        finally:
+            self._passes.rule = None
+
+    def _chunks(self, images: Tensor) -> tuple[Tensor, ...]:
+        return images.split(self.max_batch) if self.max_batch and len(images) else (images,)
+
+    def _index(self, domain: str) -> int:
+        if domain not in self.domains:
+            raise ValueError(f"no domain is named {domain!r}; there are {list(self.domains)}")
+        return self.domains.index(domain)
+
+    def _ids(self, domains: Domains, images: Tensor) -> Tensor:
+        if not isinstance(domains, Tensor):
+            ids = [self._index(item) if isinstance(item, str) else item for item in domains]
+            domains = torch.tensor(ids, device=images.device)
+        if domains.shape != images.shape[:1]:
+            raise ValueError(
+                f"{images.shape[0]} images need as many domains, not {tuple(domains.shape)}"
+            )
+        # A look at a GPU's values would stall it; there an index out of range fails by itself.
+        looking = domains.device.type == "cpu" and not torch.compiler.is_compiling()
+        if looking and not ((domains >= 0) & (domains < len(self.domains))).all():
+            raise ValueError(f"domains must lie in 0 … {len(self.domains) - 1}")
+        return domains
+
+    def _checked_layers(self, layers: Iterable[str] | None) -> tuple[str, ...] | None:
+        if layers is None:
+            return None
+        layers = tuple(layers)
+        known = [layer.name for layer in domain_layers(self.model) if layer.track_running_stats]
+        if unknown := [name for name in layers if name not in known]:
+            raise ValueError(f"no batch-norm layer is named {unknown}; there are {known}")
+        return layers
+
+
+def convert(model: nn.Module, domains: Iterable[str], **options: Any) -> DomainEnsemble:
+    """Gives every domain its own batch-norm statistics.
+
+    Every branch starts from the network's own statistics, so each answers as `model` does until
+    training tells them apart. `model` itself is left as it is.
+
+    Args:
+        model: any network with batch-norm layers.
+        domains: the domains' names.
+        **options: of `DomainEnsemble`.
+    """
+    return DomainEnsemble(copy.deepcopy(model), domains, **options)
+
+
+def revert(ensemble: DomainEnsemble) -> nn.Module:
+    """An independent copy of the plain network; undoes `convert`.
+
+    Its statistics are those of all domains pooled, which before any training are the original's to
+    the last bit. `DomainEnsemble.branch` gives those of one domain.
+    """
+    return remove(copy.deepcopy(ensemble).model, None)
+
+
+def _under(ids: Tensor, members: Tensor | None) -> Rule:
+    return lambda layer, x: layer.by_domain(x, ids, members)
+
+
+def _average(uses: list[Moments]) -> Moments:
+    """A layer used in several places has one point: its running statistics mix the places too."""
+    if len(uses) == 1:
+        return uses[0]
+    return Moments(*(torch.stack(statistic).mean(0) for statistic in zip(*uses, strict=True)))
+
+
+def _mix(branch_logits: Tensor, weights: Tensor, mix: str) -> Tensor:
+    """Combines (N, K, classes, ...) by (N, K) into (N, classes, ...)."""
+    weights = weights.view(*weights.shape, *(1,) * (branch_logits.ndim - 2))
+    if mix == "logits":
+        return (weights * branch_logits).sum(1)
+    return (weights.log() + branch_logits.log_softmax(2)).logsumexp(1)
+
+
+def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:
+    names = (domains,) if isinstance(domains, str) else tuple(domains)
+    if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
+        raise ValueError(f"domains must be one or more different names, not {list(names)}")
+    return names
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{option} must be one of {list(choices)}, not {value!r}")
+
+
+def _accept_plain_state(
+    ensemble: DomainEnsemble, state_dict: dict[str, Any], prefix: str, *_: Any
+) -> None:
+    """Lets the state of a plain network, which has no "model." in its names, be loaded."""
+    own = {f"{prefix}model.{name}" for name in ensemble.model.state_dict()}
+    given = [name for name in state_dict if name.startswith(prefix)]
+    if own.isdisjoint(given):
+        for name in given:
+            state_dict[f"{prefix}model.{name.removeprefix(prefix)}"] = state_dict.pop(name)

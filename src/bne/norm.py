@@ -1,0 +1,331 @@
+"""The domain-aware batch-norm layer (paper, section 3.2).
+
+One γ and β, K running means and variances. During a pass through the network every image is
+normalised in one of two ways:
+
+- `DomainBatchNorm.by_domain`: under a domain, by that domain's statistics. Running an image under
+  its own domain is the warm-up; running it once under each of the K domains, as K rows of one
+  batch, gives the K branches.
+- `DomainBatchNorm.by_instance`: by its own statistics, which place it in the space of domains.
+
+Everything is built from the moments of single images: a domain batch's are those of its images,
+pooled.
+"""
+
+import math
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Moments(NamedTuple):
+    """Mean and biased variance of every channel.
+
+    Attributes:
+        mean: (..., C).
+        var: (..., C).
+    """
+
+    mean: Tensor
+    var: Tensor
+
+
+def image_moments(samples: Tensor) -> Moments:
+    """Each image's own moments, in float32 at least.
+
+    Args:
+        samples: (N, rows, C, *spatial), the activations of N images.
+
+    Returns:
+        Moments of shape (N, C).
+    """
+    dims = (1, *range(3, samples.ndim))
+    var, mean = torch.var_mean(_at_least_float32(samples), dim=dims, correction=0)
+    return Moments(mean, var)
+
+
+def pool(members: Moments, share: Tensor) -> Moments:
+    """Moments of groups, from those of their members, by the law of total variance.
+
+    Args:
+        members: moments of shape (..., M, C) that broadcast over the groups.
+        share: (..., M), the part of each member in its group; a group's parts add up to 1.
+
+    Returns:
+        Moments of shape (..., C).
+    """
+    share = share.unsqueeze(-1)
+    mean = (share * members.mean).sum(-2)
+    spread = members.var + (members.mean - mean.unsqueeze(-2)).square()
+    return Moments(mean, (share * spread).sum(-2))
+
+
+class Passes(threading.local):
+    """How the layers of one network normalise in the pass that the current thread runs.
+
+    Every layer of a network holds the same object. Being local to a thread, it lets one network
+    serve several threads at once.
+    """
+
+    rule: "Rule | None" = None
+
+    def __reduce__(self) -> tuple[type["Passes"], tuple[()]]:
+        return Passes, ()  # a copy, or a module read from a file, is in no pass
+
+
+class DomainBatchNorm(nn.Module):
+    """A batch-norm layer with one pair of running statistics per domain.
+
+    Inputs are (rows, C), (rows, C, L), (rows, C, H, W) or (rows, C, D, H, W), where each image may
+    own several consecutive rows (windows or tokens folded into the batch). Variances are biased
+    everywhere, so that instance and population statistics estimate the same thing. Statistics stay
+    in float32 when the module is cast to half precision.
+
+    A layer that does not track statistics has no place in the embedding. As in PyTorch it
+    normalises by batch statistics, which for an image of unknown domain are its own.
+
+    Args:
+        num_features: C.
+        num_domains: K.
+        eps: added to the variance.
+        momentum: share of the new batch in the running statistics; None averages all batches.
+        affine: whether there are γ (`weight`) and β (`bias`).
+        track_running_stats: whether there are running statistics.
+        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
+
+    Attributes:
+        running_mean: (K, C).
+        running_var: (K, C).
+        num_batches_tracked: (K,).
+        name: the layer's name in its network, which is its name in embeddings.
+        passes: what the network is doing, shared by all its layers.
+        original: the layer this one stands for, without its tensors, if it stands for one.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+    original: tuple[nn.Module] | None = None
+
+    def __init__(
+        self,
+        num_features: int,
+        num_domains: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float | None = 0.01,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        synchronised: bool = False,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.num_domains = num_domains
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.synchronised = synchronised
+        self.name = ""
+        self.passes = Passes()
+        self.register_parameter(
+            "weight", nn.Parameter(torch.ones(num_features)) if affine else None
+        )
+        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine else None)
+        tracked = track_running_stats
+        shape = (num_domains, num_features)
+        self.register_buffer("running_mean", torch.zeros(shape) if tracked else None)
+        self.register_buffer("running_var", torch.ones(shape) if tracked else None)
+        count = torch.zeros(num_domains, dtype=torch.long)
+        self.register_buffer("num_batches_tracked", count if tracked else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalises as the current pass says, then applies the layer's own drop and activation."""
+        if self.passes.rule is None:
+            raise RuntimeError(
+                f"batch-norm layer {self.name!r} does not know the domain of its input: "
+                "run the network through its DomainEnsemble, not directly"
+            )
+        x = self.passes.rule(self, x)
+        for tail in self.children():
+            x = tail(x)
+        return x
+
+    @property
+    def population(self) -> Moments | None:
+        """The K domains' running statistics, (K, C); None if the layer does not track any."""
+        if self.running_mean is None or self.running_var is None:
+            return None
+        return Moments(self.running_mean, self.running_var)
+
+    def by_domain(self, x: Tensor, domains: Tensor, members: Tensor | None = None) -> Tensor:
+        """Normalises every image by the statistics of the domain it is run under.
+
+        In training these are the batch statistics of the domain's members in this batch, which
+        also update the running ones; in evaluation, or where no members are named, the running
+        ones. A domain whose members have fewer than two values a channel has no batch variance:
+        its running statistics are used, and kept.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            domains: (N,), the domain each image is run under.
+            members: (N,) bool, whether the image really belongs to that domain.
+
+        Returns:
+            The normalised input, of the shape and dtype of `x`.
+        """
+        samples = _samples(x, domains.shape[0])
+        population = self.population
+        if members is not None and (self.training or population is None):
+            statistics = self._batch_statistics(samples, domains, members)
+        elif population is not None:
+            statistics = population
+        else:
+            return self._normalise(samples, image_moments(samples))
+        return self._normalise(samples, Moments(statistics.mean[domains], statistics.var[domains]))
+
+    def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
+        """Normalises every image by its own statistics.
+
+        Where an image has a single value a channel it has no variance: it is normalised by the
+        mean of the K population statistics, and has no place in the embedding.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            images: N.
+
+        Returns:
+            The normalised input, and the images' moments, (N, C), where they are comparable with
+            the domains'; otherwise None.
+        """
+        samples = _samples(x, images)
+        population = self.population
+        if _values(samples) > 1:
+            moments = image_moments(samples)
+            return self._normalise(samples, moments), None if population is None else moments
+        if population is None:
+            raise ValueError(
+                f"batch-norm layer {self.name!r} keeps no running statistics and sees one value "
+                "a channel: a single image cannot be normalised there"
+            )
+        middle = (statistic.mean(0).expand(images, -1) for statistic in population)
+        return self._normalise(samples, Moments(*middle)), None
+
+    def _batch_statistics(self, samples: Tensor, domains: Tensor, members: Tensor) -> Moments:
+        """The K domains' statistics in this batch, (K, C), which update the running ones."""
+        everyone = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
+        belongs = ((domains == everyone) & members).to(torch.float32)  # (K, N)
+        count = belongs.sum(1)
+        share = belongs / count.clamp_min(1).unsqueeze(1)
+        batch = pool(image_moments(samples), share)
+        if self.synchronised and torch.distributed.is_initialized():
+            batch, count = _across_processes(batch, count)
+        population = self.population
+        if population is None:
+            return batch
+        present = count * _values(samples) > 1
+        if self.training:
+            self._track(batch, present)
+        kept = present.unsqueeze(1)
+        return Moments(
+            torch.where(kept, batch.mean, population.mean),
+            torch.where(kept, batch.var, population.var),
+        )
+
+    @torch.no_grad()
+    def _track(self, batch: Moments, present: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += present
+        if self.momentum is None:
+            step = 1 / self.num_batches_tracked.clamp_min(1).to(self.running_mean.dtype)
+        else:
+            step = torch.full_like(self.running_mean[:, 0], self.momentum)
+        step = (step * present).unsqueeze(1)
+        self.running_mean.lerp_(batch.mean.to(self.running_mean.dtype), step)
+        self.running_var.lerp_(batch.var.to(self.running_var.dtype), step)
+
+    def _normalise(self, samples: Tensor, moments: Moments) -> Tensor:
+        """(x - mean) / sqrt(var + eps) * γ + β, with one pair of moments an image, (N, C)."""
+        scale = (moments.var + self.eps).rsqrt()
+        if self.affine:
+            scale = scale * self.weight
+        shift = -moments.mean * scale
+        if self.affine:
+            shift = shift + self.bias
+        shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
+        normalised = torch.addcmul(shift.view(shape), samples, scale.view(shape))
+        return normalised.to(samples.dtype).flatten(0, 1)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
+        before = self.population
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        after = self.population
+        if before is not None and after is not None and after.mean.dtype.itemsize < 4:
+            # A step of 1 % is lost in half precision, so the statistics only follow the device.
+            self.running_mean = before.mean.to(after.mean.device)
+            self.running_var = before.var.to(after.var.device)
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Also takes a plain layer's state: every domain then starts from its statistics."""
+        if self.track_running_stats:
+            state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
+        for name, own in self.named_buffers(recurse=False):
+            value = state_dict.get(prefix + name)
+            if isinstance(value, Tensor) and value.ndim == own.ndim - 1:
+                state_dict[prefix + name] = value.expand_as(own)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, for `print(network)`."""
+        return (
+            f"{self.num_features}, domains={self.num_domains}, eps={self.eps}, "
+            f"momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+Rule = Callable[[DomainBatchNorm, Tensor], Tensor]
+"""What a pass does at every layer: takes the layer and its input, returns the output."""
+
+
+def _samples(x: Tensor, images: int) -> Tensor:
+    """Views (N * rows, C, *spatial) as (N, rows, C, *spatial)."""
+    rows = x.shape[0] // images if images else 1
+    if x.shape[0] != images * rows:
+        raise ValueError(
+            f"a batch-norm layer got {x.shape[0]} rows for {images} images: "
+            "every image must own the same number of consecutive rows"
+        )
+    return x.unflatten(0, (images, rows))
+
+
+def _values(samples: Tensor) -> int:
+    """How many values a channel has in one image of (N, rows, C, *spatial)."""
+    return math.prod((samples.shape[1], *samples.shape[3:]))
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x if x.dtype.itemsize >= 4 else x.float()
+
+
+def _across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
+    """Pools every process's domain statistics, (K, C), by its number of images, (K,)."""
+    from torch.distributed.nn.functional import all_gather
+
+    packed = torch.cat([count.unsqueeze(1).to(local.mean.dtype), *local], dim=1)
+    counts, means, variances = torch.stack(list(all_gather(packed)), dim=1).split(
+        [1, local.mean.shape[1], local.mean.shape[1]], dim=2
+    )
+    total = counts.sum(1)
+    share = (counts / total.clamp_min(1).unsqueeze(1)).squeeze(2)
+    return pool(Moments(means, variances), share), total.squeeze(1)

@@ -1,0 +1,139 @@
+"""Exchanging the batch-norm layers of a network for domain-aware ones, and back."""
+
+import copy
+from collections import Counter
+from collections.abc import Iterator
+from typing import Literal
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parameter import is_lazy
+
+from bne.norm import DomainBatchNorm, Moments, Passes, pool
+
+Momentum = float | None | Literal["keep"]
+
+_TORCH_FORWARDS = {_BatchNorm.forward, nn.SyncBatchNorm.forward}
+
+
+def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
+    """The domain-aware layers of a network, each once, in the network's own order."""
+    return (module for module in model.modules() if isinstance(module, DomainBatchNorm))
+
+
+def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module:
+    """Exchanges every batch-norm layer of `model`, in place, for a domain-aware one.
+
+    Every domain starts from the layer's running statistics. The result is `model`, unless that is
+    itself a batch-norm layer.
+
+    Args:
+        model: any network.
+        num_domains: K.
+        momentum: of the new layers; "keep" takes over each old layer's own.
+    """
+    passes = Passes()
+    layers: dict[nn.Module, nn.Module] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, DomainBatchNorm):
+            raise ValueError(f"the network is converted already: {name!r} is domain-aware")
+        if isinstance(module, _BatchNorm):
+            layers[module] = layer = _domain_layer(module, name, num_domains, momentum)
+            layer.passes = passes
+    if not layers:
+        raise ValueError(
+            f"{type(model).__name__} has no batch-norm layer; "
+            f"its normalisation layers are: {_norms(model)}"
+        )
+    return _exchange(model, layers)
+
+
+def remove(model: nn.Module, domain: int | None) -> nn.Module:
+    """Puts layers of the original classes back, in place.
+
+    Args:
+        model: a network that `install` has been through.
+        domain: whose statistics the layers get; None pools those of all domains.
+    """
+    layers: dict[nn.Module, nn.Module] = {
+        layer: _plain_layer(layer, domain) for layer in domain_layers(model)
+    }
+    return _exchange(model, layers)
+
+
+def _domain_layer(
+    plain: _BatchNorm, name: str, num_domains: int, momentum: Momentum
+) -> DomainBatchNorm:
+    if any(is_lazy(parameter) for parameter in plain.parameters()):
+        raise ValueError(f"layer {name!r} is lazy and has no size yet: run the network once first")
+    fused = {"act", "drop"} & dict(plain.named_children()).keys()
+    if type(plain).forward not in _TORCH_FORWARDS and not fused:
+        raise ValueError(
+            f"layer {name!r} is a {type(plain).__name__}, a batch norm with a forward of its own: "
+            "what it adds to batch norm would be lost"
+        )
+    layer = DomainBatchNorm(
+        plain.num_features,
+        num_domains,
+        eps=plain.eps,
+        momentum=plain.momentum if momentum == "keep" else momentum,
+        affine=plain.affine,
+        track_running_stats=plain.track_running_stats,
+        synchronised=isinstance(plain, nn.SyncBatchNorm),
+    )
+    layer.name = name
+    layer.weight, layer.bias = plain.weight, plain.bias
+    for key, value in plain.named_buffers(recurse=False):
+        setattr(layer, key, value.repeat(num_domains, *(1,) * value.ndim))
+    for key, child in plain.named_children():
+        layer.add_module(key, child)
+    # Kept without its tensors, so that `remove` can rebuild the very class with all it carries;
+    # in a tuple, so that it is no part of the network.
+    layer.original = (copy.deepcopy(plain).to("meta"),)
+    return layer.train(plain.training)
+
+
+def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
+    assert layer.original is not None
+    plain: nn.Module = copy.deepcopy(layer.original[0])
+    plain.weight, plain.bias = layer.weight, layer.bias
+    if layer.population is not None and layer.num_batches_tracked is not None:
+        if domain is None:
+            mean, var = _pooled(layer.population)
+            plain.num_batches_tracked = layer.num_batches_tracked.amax()
+        else:
+            mean, var = (statistic[domain].clone() for statistic in layer.population)
+            plain.num_batches_tracked = layer.num_batches_tracked[domain].clone()
+        dtype = mean.dtype if layer.weight is None else layer.weight.dtype
+        plain.running_mean, plain.running_var = mean.to(dtype), var.to(dtype)
+    for key, child in layer.named_children():
+        plain.add_module(key, child)
+    return plain.train(layer.training)
+
+
+def _pooled(population: Moments) -> Moments:
+    # Pooled as differences from the first domain, so that equal domains give back their statistics
+    # to the last bit.
+    first = [statistic[0] for statistic in population]
+    differences = Moments(*(statistic - statistic[0] for statistic in population))
+    share = torch.full_like(population.mean[:, 0], 1 / len(population.mean))
+    return Moments(*map(torch.add, first, pool(differences, share)))
+
+
+def _exchange(model: nn.Module, layers: dict[nn.Module, nn.Module]) -> nn.Module:
+    for module in model.modules():
+        # `named_children` would pass over a layer's second name in the same module.
+        for name, child in module._modules.items():
+            if child in layers:
+                module._modules[name] = layers[child]
+    return layers.get(model, model)
+
+
+def _norms(model: nn.Module) -> str:
+    kinds = Counter(
+        type(module).__name__
+        for module in model.modules()
+        if "norm" in type(module).__name__.lower()
+    )
+    return ", ".join(f"{kind} ×{count}" for kind, count in kinds.items()) or "none"
