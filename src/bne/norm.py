@@ -218,11 +218,11 @@ class DomainBatchNorm(nn.Module):
 
     def _batch_statistics(self, samples: Tensor, domains: Tensor, members: Tensor) -> Moments:
         """The K domains' statistics in this batch, (K, C), which update the running ones."""
-        everyone = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
-        belongs = ((domains == everyone) & members).to(torch.float32)  # (K, N)
+        moments = image_moments(samples)
+        each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
+        belongs = ((domains == each) & members).to(moments.mean.dtype)  # (K, N)
         count = belongs.sum(1)
-        share = belongs / count.clamp_min(1).unsqueeze(1)
-        batch = pool(image_moments(samples), share)
+        batch = pool(moments, belongs / count.clamp_min(1).unsqueeze(1))
         if self.synchronised and torch.distributed.is_initialized():
             batch, count = _across_processes(batch, count)
         population = self.population
@@ -282,7 +282,7 @@ class DomainBatchNorm(nn.Module):
         for name, own in self.named_buffers(recurse=False):
             value = state_dict.get(prefix + name)
             if isinstance(value, Tensor) and value.ndim == own.ndim - 1:
-                state_dict[prefix + name] = value.expand_as(own)
+                state_dict[prefix + name] = value.expand(self.num_domains, *value.shape)
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def extra_repr(self) -> str:
@@ -322,7 +322,7 @@ def _across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
     """Pools every process's domain statistics, (K, C), by its number of images, (K,)."""
     from torch.distributed.nn.functional import all_gather
 
-    packed = torch.cat([count.unsqueeze(1).to(local.mean.dtype), *local], dim=1)
+    packed = torch.cat([count.unsqueeze(1), *local], dim=1)
     counts, means, variances = torch.stack(list(all_gather(packed)), dim=1).split(
         [1, local.mean.shape[1], local.mean.shape[1]], dim=2
     )

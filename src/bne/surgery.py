@@ -8,7 +8,6 @@ from typing import Literal
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parameter import is_lazy
 
 from bne.norm import DomainBatchNorm, Moments, Passes, pool
 
@@ -65,8 +64,6 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
 def _domain_layer(
     plain: _BatchNorm, name: str, num_domains: int, momentum: Momentum
 ) -> DomainBatchNorm:
-    if any(is_lazy(parameter) for parameter in plain.parameters()):
-        raise ValueError(f"layer {name!r} is lazy and has no size yet: run the network once first")
     fused = {"act", "drop"} & dict(plain.named_children()).keys()
     if type(plain).forward not in _TORCH_FORWARDS and not fused:
         raise ValueError(

@@ -1,0 +1,148 @@
+"""The real implementation against plain loops written from the paper's Algorithm 1."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import bne
+from tests.oracles import algorithm1 as paper
+
+DOMAINS = ["art", "cartoon", "photo"]
+IDS = [2, 0, 0, 1, 2, 1, 1, 0, 2, 0]  # mixed up, and of unequal sizes
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+
+
+def network():
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 5, 3, padding=1),
+        nn.BatchNorm2d(5),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(5, 6),
+        nn.BatchNorm1d(6),
+        nn.ReLU(),
+        nn.Linear(6, 4),
+    )
+
+
+@pytest.fixture
+def ensemble():
+    torch.manual_seed(0)
+    net = bne.convert(network().double(), DOMAINS)
+    for layer in net.modules():
+        if isinstance(layer, bne.DomainBatchNorm):
+            nn.init.normal_(layer.weight, 1, 0.2)
+            nn.init.normal_(layer.bias)
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+    return net
+
+
+@pytest.fixture
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(len(IDS), 3, 5, 7, dtype=torch.double, generator=generator)
+    images *= 1 + torch.tensor(IDS).view(-1, 1, 1, 1)  # domains that differ
+    labels = torch.randint(4, (len(IDS),), generator=generator)
+    return images, labels, torch.tensor(IDS)
+
+
+def stages_of(ensemble):
+    """The reference's own copy of the network, and its parameters by the network's names."""
+    stages, parameters = [], {}
+    for name, module in ensemble.model.named_children():
+        own = {
+            key: value.detach().clone().requires_grad_()
+            for key, value in module.named_parameters(recurse=False)
+        }
+        parameters |= {f"model.{name}.{key}": value for key, value in own.items()}
+        if isinstance(module, nn.Conv2d):
+            stages.append(paper.Conv(**own))
+        elif isinstance(module, nn.Linear):
+            stages.append(paper.Linear(**own))
+        elif isinstance(module, nn.ReLU):
+            stages.append(paper.Relu())
+        elif isinstance(module, nn.AdaptiveAvgPool2d):
+            stages.append(paper.AveragePool())
+        elif isinstance(module, bne.DomainBatchNorm):
+            means, variances = list(module.running_mean.clone()), list(module.running_var.clone())
+            stages.append(paper.Norm(**own, means=means, variances=variances))
+    return stages, parameters
+
+
+def rows(nested):
+    return torch.stack([torch.stack(row) for row in nested])
+
+
+def assert_same_prediction(out, step):
+    torch.testing.assert_close(out.logits, torch.stack(step.logits), **EXACT)
+    torch.testing.assert_close(out.weights, rows(step.weights), **EXACT)
+    torch.testing.assert_close(out.distances, rows(step.distances), **EXACT)
+
+
+@pytest.mark.parametrize("max_batch", [None, 11])
+@pytest.mark.parametrize("branch_statistics", ["batch", "population"])
+def test_distance_training_step(ensemble, batch, branch_statistics, max_batch):
+    images, labels, domains = batch
+    stages, parameters = stages_of(ensemble)
+    step = paper.training_step(
+        stages, list(images), labels, domains, len(DOMAINS), branch_statistics
+    )
+    step.loss.backward()
+
+    ensemble.branch_statistics = branch_statistics
+    ensemble.max_batch = max_batch
+    out = ensemble.train().explain(images, domains)
+    F.cross_entropy(out.logits, labels).backward()
+
+    assert_same_prediction(out, step)
+    norms = [stage for stage in stages if isinstance(stage, paper.Norm)]
+    layers = [module for module in ensemble.modules() if isinstance(module, bne.DomainBatchNorm)]
+    for norm, layer in zip(norms, layers, strict=True):
+        torch.testing.assert_close(layer.running_mean, torch.stack(norm.means), **EXACT)
+        torch.testing.assert_close(layer.running_var, torch.stack(norm.variances), **EXACT)
+    gradients = {name: parameter.grad for name, parameter in ensemble.named_parameters()}
+    assert gradients.keys() == parameters.keys()
+    for name, parameter in parameters.items():
+        torch.testing.assert_close(gradients[name], parameter.grad, **EXACT)
+
+
+def test_detached_weights_are_constants_in_the_backward_pass(ensemble, batch):
+    images, labels, domains = batch
+    reference, detached = copy.deepcopy(ensemble), copy.deepcopy(ensemble)
+    out = reference.train().explain(images, domains)
+    logits = (out.weights.detach().unsqueeze(-1) * out.branch_logits).sum(1)
+    F.cross_entropy(logits, labels).backward()
+
+    detached.weight_gradient = False
+    F.cross_entropy(detached.train().explain(images, domains).logits, labels).backward()
+    for one, other in zip(reference.parameters(), detached.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, **EXACT)
+
+    F.cross_entropy(ensemble.train().explain(images, domains).logits, labels).backward()
+    assert not torch.allclose(ensemble.model[0].weight.grad, detached.model[0].weight.grad)
+
+
+def test_prediction(ensemble, batch):
+    images, _, _ = batch
+    stages, _ = stages_of(ensemble)
+    assert_same_prediction(
+        ensemble.eval().explain(images), paper.predict(stages, list(images), len(DOMAINS))
+    )
+
+
+def test_warm_up_step(ensemble, batch):
+    images, _, domains = batch
+    stages, _ = stages_of(ensemble)
+    logits = ensemble.train()(images, domains)
+    for d in range(len(DOMAINS)):
+        own = images[domains == d]
+        expected = paper.under_batch_statistics(stages, list(own), [True] * len(own), d, True)
+        torch.testing.assert_close(logits[domains == d], torch.stack(expected), **EXACT)

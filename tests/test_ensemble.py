@@ -1,0 +1,348 @@
+import copy
+import pickle
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import bne
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return randomise_norms(bne.convert(small_cnn(), DOMAINS)).eval()
+
+
+@pytest.fixture
+def images():
+    return torch.randn(7, 3, 16, 16, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def ids():
+    return torch.tensor([0, 1, 2, 2, 1, 0, 0])
+
+
+def assert_same(one, other, **tolerance):
+    for field in ("logits", "weights", "distances", "branch_logits"):
+        torch.testing.assert_close(getattr(one, field), getattr(other, field), **tolerance)
+    torch.testing.assert_close(one.embedding.mean, other.embedding.mean, **tolerance)
+
+
+class TestEvaluation:
+    def test_shapes(self, net, images):
+        out = net.explain(images)
+        assert out.logits.shape == (7, 4)
+        assert out.weights.shape == out.distances.shape == (7, 3)
+        assert out.branch_logits.shape == (7, 3, 4)
+        assert out.embedding.mean.shape == (7, 6 + 8)
+        assert out.embedding.layers == ("1", "4")
+
+    def test_the_parts_make_the_whole(self, net, images):
+        out = net.explain(images)
+        torch.testing.assert_close(net(images), out.logits)
+        torch.testing.assert_close(
+            out.distances, bne.wasserstein(net.embed(images), net.domain_embeddings())
+        )
+        inverse = 1 / out.distances
+        torch.testing.assert_close(out.weights, inverse / inverse.sum(1, keepdim=True))
+        torch.testing.assert_close(
+            out.logits, torch.einsum("nk,nkc->nc", out.weights, out.branch_logits)
+        )
+        for index, name in enumerate(DOMAINS):
+            own = net(images, domains=[name] * len(images))
+            torch.testing.assert_close(own, out.branch_logits[:, index])
+
+    def test_an_image_does_not_depend_on_its_batch(self, net, images):
+        out = net.explain(images)
+        for i in range(len(images)):
+            alone = net.explain(images[i : i + 1])
+            torch.testing.assert_close(alone.logits[0], out.logits[i])
+            torch.testing.assert_close(alone.weights[0], out.weights[i])
+
+    def test_nothing_is_updated(self, net, images, ids):
+        before = copy.deepcopy(net.state_dict())
+        net.explain(images)
+        net(images, domains=ids)
+        for name, value in net.state_dict().items():
+            torch.testing.assert_close(value, before[name], rtol=0, atol=0)
+
+    @pytest.mark.parametrize("max_batch", [1, 2, 4, 7, 15, 100])
+    def test_chunks_change_nothing(self, net, images, max_batch):
+        whole = net.explain(images)
+        largest = []
+        net.model[0].register_forward_hook(lambda m, i, o: largest.append(len(o)))
+        net.max_batch = max_batch
+        assert_same(net.explain(images), whole)
+        assert max(largest) <= max_batch
+
+    @pytest.mark.filterwarnings("ignore:var_mean")
+    def test_no_images(self, net):
+        assert net(torch.randn(0, 3, 16, 16)).shape == (0, 4)
+
+    def test_probabilities_are_mixed_as_such(self, net, images):
+        logits = net.explain(images)
+        net.mix = "probabilities"
+        out = net.explain(images)
+        expected = torch.einsum("nk,nkc->nc", logits.weights, logits.branch_logits.softmax(2))
+        torch.testing.assert_close(out.logits.exp(), expected)
+
+    def test_dense_predictions_are_mixed_too(self, images):
+        dense = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
+        net = randomise_norms(bne.convert(dense, DOMAINS)).eval()
+        out = net.explain(images)
+        expected = torch.einsum("nk,nkchw->nchw", out.weights, out.branch_logits)
+        torch.testing.assert_close(out.logits, expected)
+
+    def test_a_domains_own_image_is_nearest_to_it(self, images):
+        """Running statistics taken from one image put that image at distance 0."""
+        net = bne.convert(small_cnn(), DOMAINS).eval()
+        randomise_norms(net)
+        point = net.embed(images[:1])
+        for layer in (net.model[1], net.model[4]):
+            piece = point.slices[layer.name]
+            layer.running_mean[1], layer.running_var[1] = point.mean[0, piece], point.var[0, piece]
+        out = net.explain(images)
+        assert out.distances[0, 1] < 1e-10
+        torch.testing.assert_close(out.weights[0], torch.tensor([0.0, 1.0, 0.0]))
+        torch.testing.assert_close(out.logits[0], out.branch_logits[0, 1])
+
+
+class TestOptions:
+    def test_named_layers_alone_place_an_image(self, images):
+        net = randomise_norms(bne.convert(small_cnn(), DOMAINS, layers=["4"])).eval()
+        all_layers = randomise_norms(bne.convert(small_cnn(), DOMAINS))
+        all_layers.load_state_dict(net.state_dict())
+        assert net.embed(images).layers == net.domain_embeddings().layers == ("4",)
+        embedding = all_layers.eval().embed(images).select(["4"])
+        expected = bne.wasserstein(embedding, all_layers.domain_embeddings())
+        torch.testing.assert_close(net.explain(images).distances, expected)
+
+    def test_a_distance_of_ones_own(self, images):
+        def to_the_first(a, b):
+            return torch.tensor([1.0, 1e9, 1e9]).expand(len(a), len(b))
+
+        net = randomise_norms(bne.convert(small_cnn(), DOMAINS, distance=to_the_first)).eval()
+        out = net.explain(images)
+        torch.testing.assert_close(out.logits, out.branch_logits[:, 0])
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"domains": []}, "one or more"),
+            ({"domains": ["a", "b", "a"]}, "different names"),
+            ({"domains": [0, 1]}, "names"),
+            ({"layers": ["5"]}, r"\['5'\].*'1', '4'"),
+            ({"distance": "euclid"}, "'euclid'"),
+            ({"mix": "votes"}, "'logits', 'probabilities'"),
+            ({"branch_statistics": "none"}, "'batch', 'population'"),
+        ],
+    )
+    def test_wrong_options(self, options, message):
+        with pytest.raises(ValueError, match=message):
+            bne.convert(small_cnn(), **{"domains": DOMAINS, **options})
+
+
+class TestBadInput:
+    def test_training_needs_domains(self, net, images):
+        for call in (net.train(), net.explain):
+            with pytest.raises(ValueError, match="every image needs its domain"):
+                call(images)
+
+    @pytest.mark.parametrize(
+        ("domains", "message"),
+        [
+            (torch.tensor([0, 1]), "7 images need as many"),
+            (torch.tensor([0, 1, 2, 3, 0, 0, 0]), "0 … 2"),
+            (torch.tensor([0, 1, 2, -1, 0, 0, 0]), "0 … 2"),
+            (["art"] * 6 + ["music"], "'music'.*'photo'"),
+        ],
+    )
+    def test_wrong_domains(self, net, images, domains, message):
+        with pytest.raises(ValueError, match=message):
+            net(images, domains=domains)
+
+    def test_unknown_branch(self, net):
+        with pytest.raises(ValueError, match="'music'.*'art', 'cartoon', 'photo'"):
+            net.branch("music")
+
+    def test_auxiliary_outputs_cannot_be_mixed(self, images):
+        class Pair(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = small_cnn()
+
+            def forward(self, x):
+                return self.net(x), 0
+
+        with pytest.raises(TypeError, match="tuple"):
+            bne.convert(Pair(), DOMAINS).eval()(images)
+
+    def test_a_failed_pass_leaves_the_network_usable(self, net, images):
+        expected = net(images)
+        with pytest.raises(RuntimeError):
+            net(torch.randn(2, 5, 16, 16))
+        torch.testing.assert_close(net(images), expected)
+
+
+class TestStateDicts:
+    def test_a_plain_networks_state_loads(self, net, images):
+        plain = randomise_norms(small_cnn(), seed=5).eval()
+        net.load_state_dict(plain.state_dict())
+        torch.testing.assert_close(net(images), plain(images))
+
+    def test_a_plain_network_with_a_part_called_model(self, images):
+        plain = nn.Sequential()
+        plain.add_module("model", randomise_norms(small_cnn(), seed=5))
+        net = bne.convert(plain, DOMAINS)
+        net.load_state_dict(plain.state_dict())
+        again = bne.convert(plain, DOMAINS)
+        again.load_state_dict(net.state_dict())
+
+    def test_its_own_state_loads(self, net, images):
+        other = bne.convert(small_cnn(), DOMAINS).eval()
+        other.load_state_dict(net.state_dict())
+        torch.testing.assert_close(other(images), net(images), rtol=0, atol=0)
+
+    def test_another_number_of_domains_is_refused(self, net):
+        with pytest.raises(RuntimeError, match="size mismatch"):
+            bne.convert(small_cnn(), ["a", "b"]).load_state_dict(net.state_dict())
+
+
+class TestMachinery:
+    @pytest.mark.parametrize("how", [copy.deepcopy, lambda net: pickle.loads(pickle.dumps(net))])
+    def test_copies_are_equal_and_independent(self, net, images, ids, how):
+        other = how(net)
+        torch.testing.assert_close(other(images), net(images), rtol=0, atol=0)
+        expected = net(images)
+        other.train()(images, domains=ids)
+        torch.testing.assert_close(net(images), expected, rtol=0, atol=0)
+
+    def test_inference_mode(self, net, images):
+        expected = net(images)
+        with torch.inference_mode():
+            torch.testing.assert_close(net(images), expected)
+
+    def test_autocast_keeps_distances_in_float32(self, net, images):
+        exact = net.explain(images)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            out = net.explain(images)
+        assert out.branch_logits.dtype == torch.bfloat16
+        for tensor in (out.embedding.mean, out.distances, out.weights):
+            assert tensor.dtype == torch.float32
+        torch.testing.assert_close(out.weights, exact.weights, rtol=0.05, atol=0.01)
+
+    def test_channels_last_reaches_every_layer(self, net, images, ids):
+        net = net.to(memory_format=torch.channels_last)
+        seen = []
+        for layer in (net.model[1], net.model[4]):
+            layer.register_forward_hook(
+                lambda m, i, o: seen.append(o.is_contiguous(memory_format=torch.channels_last))
+            )
+        images = images.to(memory_format=torch.channels_last)
+        net(images)
+        net.train().explain(images, ids)
+        assert seen
+        assert all(seen)
+
+    @pytest.mark.parametrize("training", [False, True])
+    @pytest.mark.parametrize("call", ["own domain", "explain"])
+    def test_compiles_without_graph_breaks(self, net, images, ids, training, call):
+        net.train(training)
+        reference = copy.deepcopy(net)
+        torch.compiler.reset()
+
+        def run(net, compiled=lambda f: f):
+            if call == "explain":
+                return compiled(net.explain)(images, ids if training else None).logits
+            return compiled(net)(images, domains=ids)
+
+        ours = run(net, lambda f: torch.compile(f, fullgraph=True, backend="aot_eager"))
+        expected = run(reference)
+        torch.testing.assert_close(ours, expected)
+        ours.square().sum().backward()
+        expected.square().sum().backward()
+        for mine, other in zip(net.parameters(), reference.parameters(), strict=True):
+            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
+        for mine, other in zip(net.buffers(), reference.buffers(), strict=True):
+            torch.testing.assert_close(mine, other)
+
+    def test_one_network_in_two_threads(self, net, images):
+        """Each thread is in the middle of its own pass while the other one is too."""
+        expected = net.explain(images)
+        meeting = threading.Barrier(2, timeout=30)
+
+        def meet(module, inputs, output):
+            meeting.wait()
+
+        net.model[0].register_forward_hook(meet)
+        results = {}
+
+        def own_branch():
+            for domain in ("art", "photo", "cartoon"):
+                results[domain] = net(images, domains=[domain] * len(images))
+
+        def mixture():
+            results["mixture"] = net.explain(images)
+            meeting.wait()  # two passes there, three here
+
+        threads = [threading.Thread(target=target) for target in (own_branch, mixture)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert_same(results["mixture"], expected)
+        for index, domain in enumerate(DOMAINS):
+            torch.testing.assert_close(results[domain], expected.branch_logits[:, index])
+
+    def test_one_network_inside_another(self, images):
+        """Two ensembles in one process, one running within the other's pass."""
+        inner = randomise_norms(bne.convert(small_cnn(), ["x", "y"])).eval()
+
+        class Both(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net = small_cnn()
+                self.extra = [inner]
+
+            def forward(self, x):
+                return self.net(x) + self.extra[0](x)
+
+        outer = randomise_norms(bne.convert(Both(), DOMAINS)).eval()
+        alone = copy.deepcopy(outer)
+        alone.model.extra = [lambda x: 0]
+        inner_alone = inner(images)
+        torch.testing.assert_close(outer(images), alone(images) + inner_alone)
+
+
+def test_a_layer_used_twice_has_one_point():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bn = nn.BatchNorm2d(3)
+
+        def forward(self, x):
+            return self.bn(2 * self.bn(x) + 1).mean((2, 3))
+
+    net, images = bne.convert(Twice(), DOMAINS).eval(), torch.randn(4, 3, 5, 5)
+    point = net.embed(images)
+    first = images.mean((2, 3)), images.var((2, 3), correction=0)
+    second = torch.ones(4, 3), 4 * first[1] / (first[1] + 1e-5)
+    torch.testing.assert_close(point.mean, (first[0] + second[0]) / 2)
+    torch.testing.assert_close(point.var, (first[1] + second[1]) / 2)
+
+
+def test_dead_channels_keep_everything_finite():
+    """Channels without any variance, as in ImageNet's ResNet-18, in a full training step."""
+    net = bne.convert(small_cnn(), DOMAINS)
+    with torch.no_grad():
+        net.model[0].weight[:2] = 0
+        net.model[1].weight[:2] = 0
+    images, ids = torch.randn(9, 3, 16, 16), torch.arange(9) % 3
+    out = net.train().explain(images, ids)
+    F.cross_entropy(out.logits, torch.zeros(9, dtype=torch.long)).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())

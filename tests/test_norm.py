@@ -1,0 +1,190 @@
+import pytest
+import torch
+from torch import nn
+
+from bne import DomainBatchNorm
+from bne.norm import Moments, pool
+
+
+def everyone(ids):
+    return torch.ones_like(ids, dtype=torch.bool)
+
+
+@pytest.fixture
+def ids():
+    return torch.tensor([0, 2, 1, 0, 1, 2])
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_inputs_have_float32_statistics(dtype, ids):
+    torch.manual_seed(0)
+    x = (torch.randn(6, 4, 5, 5) * 3 + 20).to(dtype)  # far from 0: half precision would lose digits
+    half, full = DomainBatchNorm(4, 3), DomainBatchNorm(4, 3)
+    out = half.by_domain(x, ids, everyone(ids))
+    expected = full.by_domain(x.float(), ids, everyone(ids))
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, expected.to(dtype), rtol=0, atol=0)
+    assert half.running_mean.dtype == torch.float32
+    torch.testing.assert_close(half.running_var, full.running_var, rtol=0, atol=0)
+    _, moments = half.by_instance(x, 6)
+    assert moments.mean.dtype == moments.var.dtype == torch.float32
+
+
+def test_casting_to_half_precision_keeps_the_statistics_exact(ids):
+    layer = DomainBatchNorm(4, 3)
+    layer.running_mean.normal_()
+    before = layer.running_mean.clone()
+    layer.half()
+    assert layer.weight.dtype == torch.float16
+    torch.testing.assert_close(layer.running_mean, before, rtol=0, atol=0)
+    layer.double()
+    assert layer.running_mean.dtype == torch.float64
+
+
+def test_channels_last_is_kept(ids):
+    layer = DomainBatchNorm(4, 3)
+    x = torch.randn(6, 4, 5, 5).to(memory_format=torch.channels_last)
+    outputs = [layer.by_domain(x, ids, everyone(ids)), layer.by_instance(x, 6)[0]]
+    outputs += [layer.eval().by_domain(x, ids), layer.half().by_domain(x.half(), ids)]
+    for out in outputs:
+        assert out.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_rows_of_one_image_count_as_its_positions():
+    """Tokens folded into the batch are what spatial positions are."""
+    torch.manual_seed(0)
+    tokens = torch.randn(5, 7, 4)  # images, tokens, channels
+    as_rows, as_positions = DomainBatchNorm(4, 2), DomainBatchNorm(4, 2)
+    ids = torch.tensor([0, 1, 1, 0, 1])
+    rows = as_rows.by_domain(tokens.flatten(0, 1), ids, everyone(ids)).view_as(tokens)
+    positions = as_positions.by_domain(tokens.transpose(1, 2), ids, everyone(ids)).transpose(1, 2)
+    torch.testing.assert_close(rows, positions)
+    torch.testing.assert_close(as_rows.running_var, as_positions.running_var)
+    _, moments = as_rows.by_instance(tokens.flatten(0, 1), 5)
+    torch.testing.assert_close(moments.mean, tokens.mean(1))
+
+
+def test_single_values_have_no_instance_variance():
+    layer = DomainBatchNorm(4, 3).eval()
+    layer.running_mean.normal_()
+    layer.running_var.uniform_(0.5, 2)
+    for shape in [(6, 4), (6, 4, 1, 1)]:
+        x = torch.randn(shape)
+        out, moments = layer.by_instance(x, 6)
+        assert moments is None
+        mean, var = layer.running_mean.mean(0), layer.running_var.mean(0)
+        expected = (x.view(6, 4) - mean) / (var + layer.eps).sqrt()
+        torch.testing.assert_close(out, expected.view(shape))
+
+
+def test_only_members_define_a_domains_statistics():
+    """Distance training runs every image under every domain; guests must leave no trace."""
+    torch.manual_seed(0)
+    layer = DomainBatchNorm(4, 2)
+    x, ids = torch.randn(6, 4, 3, 3), torch.tensor([0, 0, 0, 1, 1, 1])
+    members = torch.tensor([True, True, False, True, False, False])
+    layer.by_domain(x, ids, members)
+    expected = x[:2].mean((0, 2, 3)), x[3:4].mean((0, 2, 3))
+    torch.testing.assert_close(layer.running_mean, 0.01 * torch.stack(expected))
+
+
+def test_without_members_training_uses_and_keeps_the_population(ids):
+    layer = DomainBatchNorm(4, 3)
+    layer.running_mean.normal_()
+    before, x = layer.running_mean.clone(), torch.randn(6, 4, 3, 3)
+    out = layer.by_domain(x, ids)
+    torch.testing.assert_close(out, layer.eval().by_domain(x, ids))
+    torch.testing.assert_close(layer.running_mean, before, rtol=0, atol=0)
+
+
+def test_gradients_flow_through_batch_and_instance_statistics(ids):
+    """Without them, the gradient of a constant shift of the input would not vanish."""
+    layer = DomainBatchNorm(4, 3)
+    x = torch.randn(6, 4, 3, 3, dtype=torch.double, requires_grad=True)
+    upstream = torch.randn_like(x)
+    for out, axes in [
+        (layer.double().by_domain(x, ids, everyone(ids)), (0, 2, 3)),
+        (layer.by_instance(x, 6)[0], (2, 3)),
+    ]:
+        (gradient,) = torch.autograd.grad((out * upstream).sum(), x)
+        torch.testing.assert_close(gradient.sum(axes), torch.zeros_like(gradient.sum(axes)))
+
+
+class TestWithoutRunningStatistics:
+    @pytest.fixture
+    def layer(self):
+        return DomainBatchNorm(4, 3, track_running_stats=False)
+
+    @pytest.mark.parametrize("training", [True, False])
+    def test_known_domains_use_batch_statistics(self, layer, ids, training):
+        x = torch.randn(6, 4, 3, 3)
+        out = layer.train(training).by_domain(x, ids, everyone(ids))
+        plain = nn.BatchNorm2d(4, track_running_stats=False).train(training)
+        for d in range(3):
+            torch.testing.assert_close(out[ids == d], plain(x[ids == d]))
+
+    def test_unknown_domains_use_instance_statistics(self, layer, ids):
+        x = torch.randn(6, 4, 3, 3)
+        out, moments = layer.by_instance(x, 6)
+        assert moments is None
+        torch.testing.assert_close(out, nn.InstanceNorm2d(4)(x))
+        torch.testing.assert_close(layer.eval().by_domain(x, ids), out)
+
+    def test_a_single_value_cannot_be_normalised(self, layer):
+        with pytest.raises(ValueError, match="one value a channel"):
+            layer.by_instance(torch.randn(6, 4), 6)
+
+
+def test_pooled_moments_are_those_of_all_values():
+    torch.manual_seed(0)
+    groups = [torch.randn(n, dtype=torch.double) * n + n for n in (3, 5, 9)]
+    members = Moments(
+        torch.stack([g.mean() for g in groups]).unsqueeze(1),
+        torch.stack([g.var(correction=0) for g in groups]).unsqueeze(1),
+    )
+    pooled = pool(members, torch.tensor([3.0, 5, 9], dtype=torch.double) / 17)
+    values = torch.cat(groups)
+    torch.testing.assert_close(pooled.mean, values.mean().view(1))
+    torch.testing.assert_close(pooled.var, values.var(correction=0).view(1))
+
+
+def test_variance_survives_a_large_mean():
+    """E[x²] - E[x]² would lose every digit here."""
+    x = torch.randn(8, 1, 16, 16, dtype=torch.double)
+    layer, ids = DomainBatchNorm(1, 1), torch.zeros(8, dtype=torch.long)
+    layer.by_domain((x + 3000).float(), ids, everyone(ids))
+    expected = 0.99 + 0.01 * (x + 3000).float().double().var(correction=0)
+    torch.testing.assert_close(layer.running_var.double().squeeze(), expected, rtol=1e-5, atol=0)
+
+
+def test_the_layer_refuses_to_guess_a_domain():
+    layer = DomainBatchNorm(4, 3)
+    layer.name = "stem.bn"
+    with pytest.raises(RuntimeError, match=r"'stem\.bn'.*DomainEnsemble"):
+        layer(torch.randn(2, 4, 3, 3))
+
+
+def test_rows_that_belong_to_no_image_are_refused(ids):
+    with pytest.raises(ValueError, match="7 rows for 6 images"):
+        DomainBatchNorm(4, 3).by_domain(torch.randn(7, 4), ids)
+
+
+@pytest.mark.filterwarnings("ignore:var_mean")
+def test_an_empty_batch_changes_nothing():
+    layer, ids = DomainBatchNorm(4, 3), torch.zeros(0, dtype=torch.long)
+    assert layer.by_domain(torch.randn(0, 4, 3, 3), ids, everyone(ids)).shape == (0, 4, 3, 3)
+    assert layer.by_instance(torch.randn(0, 4, 3, 3), 0)[0].shape == (0, 4, 3, 3)
+    torch.testing.assert_close(layer.running_var, torch.ones(3, 4))
+
+
+def test_a_plain_layers_state_loads_into_every_domain():
+    plain, layer = nn.BatchNorm2d(4), DomainBatchNorm(4, 3)
+    plain(torch.randn(6, 4, 3, 3))
+    layer.load_state_dict(plain.state_dict())
+    for d in range(3):
+        torch.testing.assert_close(layer.running_var[d], plain.running_var)
+    assert layer.num_batches_tracked.tolist() == [1, 1, 1]
+    old_style = {k: v for k, v in plain.state_dict().items() if k != "num_batches_tracked"}
+    layer.load_state_dict(old_style)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        layer.load_state_dict(nn.BatchNorm2d(5).state_dict())

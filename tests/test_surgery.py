@@ -1,0 +1,165 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import bne
+from bne.surgery import domain_layers
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+
+def assert_same_state(one, other):
+    assert list(one.state_dict()) == list(other.state_dict())
+    for name, value in one.state_dict().items():
+        assert value.dtype == other.state_dict()[name].dtype
+        torch.testing.assert_close(value, other.state_dict()[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("domains", [1, 3, 7])
+def test_reverting_at_once_gives_the_original_to_the_last_bit(domains):
+    model = randomise_norms(small_cnn()).eval()
+    before, x = copy.deepcopy(model), torch.randn(5, 3, 16, 16)
+    reverted = bne.revert(bne.convert(model, [str(d) for d in range(domains)]))
+    assert_same_state(reverted, before)
+    assert_same_state(model, before)  # and conversion left it alone
+    assert [type(m) for m in reverted.modules()] == [type(m) for m in before.modules()]
+    torch.testing.assert_close(reverted(x), before(x), rtol=0, atol=0)
+    assert not {p.data_ptr() for p in reverted.parameters()} & {
+        p.data_ptr() for p in model.parameters()
+    }
+
+
+def test_reverting_after_training_pools_the_domains():
+    net = bne.convert(small_cnn(), DOMAINS)
+    layer = randomise_norms(net).model[1]
+    plain = bne.revert(net)[1]
+    torch.testing.assert_close(plain.running_mean, layer.running_mean.mean(0))
+    expected = layer.running_var.mean(0) + layer.running_mean.var(0, correction=0)
+    torch.testing.assert_close(plain.running_var, expected)
+
+
+def test_a_branch_is_the_plain_network_of_its_domain():
+    net = randomise_norms(bne.convert(small_cnn(), DOMAINS)).eval()
+    x = torch.randn(5, 3, 16, 16)
+    expected = net.explain(x).branch_logits
+    for index, name in enumerate(DOMAINS):
+        branch = net.branch(name)
+        assert not list(domain_layers(branch))
+        assert not branch.training
+        torch.testing.assert_close(branch(x), expected[:, index])
+    with torch.no_grad():
+        branch[0].weight.zero_()  # an independent copy
+    torch.testing.assert_close(net.explain(x).branch_logits, expected)
+
+
+def test_momentum_is_the_papers_or_kept():
+    model = nn.Sequential(nn.BatchNorm2d(3, momentum=0.3), nn.BatchNorm2d(3, momentum=None))
+    paper = bne.convert(model, DOMAINS)
+    assert [layer.momentum for layer in paper.model] == [0.01, 0.01]
+    kept = bne.convert(model, DOMAINS, momentum="keep")
+    assert [layer.momentum for layer in kept.model] == [0.3, None]
+    assert [layer.momentum for layer in bne.revert(paper)] == [0.3, None]
+
+
+def test_a_layer_in_two_places_stays_one_layer():
+    shared = nn.BatchNorm2d(3)
+    model = nn.ModuleDict({"a": nn.Sequential(shared, shared), "b": nn.Sequential(shared)})
+    model.alias = shared
+    net = bne.convert(model, DOMAINS).model
+    assert net["a"][0] is net["a"][1] is net["b"][0] is net.alias
+    assert len(list(domain_layers(net))) == 1
+
+
+def test_a_network_that_is_a_batch_norm_layer():
+    net = bne.convert(nn.BatchNorm2d(3), DOMAINS).eval()
+    x = torch.randn(2, 3, 4, 4)
+    torch.testing.assert_close(net(x), nn.BatchNorm2d(3).eval()(x))
+    assert type(bne.revert(net)) is nn.BatchNorm2d
+
+
+def test_fused_layers_keep_their_activation_and_drop():
+    timm_layers = pytest.importorskip("timm.layers")
+
+    class Halve(nn.Module):
+        def forward(self, x):
+            return x / 2
+
+    fused = timm_layers.BatchNormAct2d(3, act_layer=nn.PReLU, drop_layer=Halve)
+    nn.init.constant_(fused.act.weight, 0.7)
+    model = randomise_norms(nn.Sequential(nn.Conv2d(3, 3, 1), fused)).eval()
+    net, x = bne.convert(model, DOMAINS).eval(), torch.randn(2, 3, 4, 4)
+    torch.testing.assert_close(net(x), model(x))
+    assert net.model[1].act.weight.requires_grad
+    reverted = bne.revert(net)
+    assert type(reverted[1]) is timm_layers.BatchNormAct2d
+    assert_same_state(reverted, model)
+
+
+def test_synchronised_layers_stay_synchronised():
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(small_cnn())
+    net = bne.convert(model, DOMAINS)
+    assert all(layer.synchronised for layer in domain_layers(net))
+    assert type(bne.revert(net)[1]) is nn.SyncBatchNorm
+    assert not any(layer.synchronised for layer in domain_layers(bne.convert(small_cnn(), "a")))
+
+
+def test_layers_without_statistics_or_parameters():
+    model = nn.Sequential(
+        nn.BatchNorm2d(3, affine=False), nn.BatchNorm2d(3, track_running_stats=False)
+    ).eval()
+    net, image = bne.convert(model, DOMAINS).eval(), torch.randn(1, 3, 4, 4)
+    torch.testing.assert_close(net(image), model(image))  # alone, an image is its own batch
+    assert net.embed(image).layers == ("0",)
+    reverted = bne.revert(net)
+    assert_same_state(reverted, model)
+    assert reverted[1].running_mean is None
+
+
+def test_hooks_and_frozen_parameters_survive_the_round_trip():
+    model = small_cnn()
+    model[1].weight.requires_grad_(False)
+    model[1].register_forward_hook(lambda module, inputs, output: output + 1)
+    reverted, x = bne.revert(bne.convert(model.eval(), DOMAINS)), torch.randn(2, 3, 16, 16)
+    assert not reverted[1].weight.requires_grad
+    torch.testing.assert_close(reverted(x), model(x), rtol=0, atol=0)
+
+
+def test_other_norms_stay_as_they_are():
+    model = nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm([4, 8, 8]))
+    net = bne.convert(model, DOMAINS).model
+    assert [type(m) for m in net] == [bne.DomainBatchNorm, nn.GroupNorm, nn.LayerNorm]
+
+
+class ScaledBatchNorm(nn.BatchNorm2d):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Sequential(nn.LayerNorm(3), nn.LayerNorm(3)), "no batch-norm.*LayerNorm ×2"),
+        (nn.Sequential(nn.Linear(3, 3)), "no batch-norm.*none"),
+        (nn.Sequential(ScaledBatchNorm(3)), "'0' is a ScaledBatchNorm"),
+        (bne.convert(nn.Sequential(nn.BatchNorm2d(3)), ["a"]).model, "converted already"),
+    ],
+)
+def test_networks_that_cannot_be_converted(model, message):
+    with pytest.raises(ValueError, match=message):
+        bne.convert(model, DOMAINS)
+
+
+@pytest.mark.parametrize("name", ["repvgg_a0", "mobileone_s0", "fastvit_t8"])
+def test_a_branch_can_be_reparameterised_by_timm(name):
+    timm = pytest.importorskip("timm")
+    from timm.utils.model import reparameterize_model
+
+    model = randomise_norms(timm.create_model(name, num_classes=5)).double().eval()
+    branch = bne.convert(model, DOMAINS).branch("photo")
+    x = torch.randn(2, 3, 64, 64, dtype=torch.double)
+    deployed = reparameterize_model(branch)
+    assert sum(isinstance(m, nn.BatchNorm2d) for m in deployed.modules()) < sum(
+        isinstance(m, nn.BatchNorm2d) for m in model.modules()
+    )
+    torch.testing.assert_close(deployed(x), model(x))
