@@ -26,13 +26,13 @@ def small_cnn(classes: int = 4) -> nn.Sequential:
 @torch.no_grad()
 def randomise_norms(model: nn.Module, seed: int = 0) -> nn.Module:
     """Gives every batch norm, plain or domain-aware, statistics and parameters of its own."""
-    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm | bne.DomainBatchNorm):
             if module.affine:
-                module.weight.uniform_(0.5, 1.5, generator=generator)
-                module.bias.normal_(0, 0.3, generator=generator)
+                module.weight.uniform_(0.5, 1.5)
+                module.bias.normal_(0, 0.3)
             if module.track_running_stats:
-                module.running_mean.normal_(0, 0.3, generator=generator)
-                module.running_var.uniform_(0.5, 2, generator=generator)
+                module.running_mean.normal_(0, 0.3)
+                module.running_var.uniform_(0.5, 2)
     return model

@@ -1,14 +1,18 @@
 """Batch Normalization Embeddings for deep domain generalization.
 
 The core, which needs torch alone: `convert` a network, run it, see where images lie among the
-domains. Everything else is in subpackages, which are imported when they are used.
+domains. Everything else is in subpackages.
 """
 
-from bne import distances
-from bne.distances import bhattacharyya, uniform, wasserstein
-from bne.embedding import Embedding
-from bne.ensemble import DomainEnsemble, Prediction, convert, revert
-from bne.norm import DomainBatchNorm
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bne import distances
+    from bne.distances import bhattacharyya, uniform, wasserstein
+    from bne.embedding import Embedding
+    from bne.ensemble import DomainEnsemble, Prediction, convert, revert
+    from bne.norm import DomainBatchNorm
 
 __all__ = [
     "DomainBatchNorm",
@@ -23,3 +27,24 @@ __all__ = [
     "wasserstein",
 ]
 __version__ = "0.1.0"
+
+_HOMES = {
+    "distances": ("bhattacharyya", "uniform", "wasserstein"),
+    "embedding": ("Embedding",),
+    "ensemble": ("DomainEnsemble", "Prediction", "convert", "revert"),
+    "norm": ("DomainBatchNorm",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports torch only when something that needs it is asked for: `bne --help` does not."""
+    if name == "distances":
+        return import_module("bne.distances")
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"bne.{module}"), name)
+    raise AttributeError(f"module 'bne' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
