@@ -1,0 +1,21 @@
+"""Backbones and their weights.
+
+model = bne.models.build("resnet18", num_classes=7, weights="torchvision")
+bne.models.preprocessing(model)  # the input size and normalisation it expects
+"""
+
+from bne.models.calibration import calibrate_batch_norm
+from bne.models.factory import build
+from bne.models.preprocessing import Preprocessing
+from bne.models.provenance import Origin, origin, preprocessing
+from bne.models.registry import list_models
+
+__all__ = [
+    "Origin",
+    "Preprocessing",
+    "build",
+    "calibrate_batch_norm",
+    "list_models",
+    "origin",
+    "preprocessing",
+]
