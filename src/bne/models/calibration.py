@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bne.norm import Moments, pool
+
 
 @torch.no_grad()
 def calibrate_batch_norm(model: nn.Module, images: Tensor | Iterable[Tensor]) -> None:
@@ -75,8 +77,8 @@ class _Reached(Exception):  # noqa: N818 - ends a forward pass early, signals no
 
 def _input_statistics(
     model: nn.Module, layer: _BatchNorm, batches: Iterable[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Return mean and biased variance, (C,) each, of the layer's input over all batches."""
+) -> Moments:
+    """Return the moments, (C,), of the layer's input over all batches."""
     counts, means, variances = [], [], []
 
     def measure(_: nn.Module, args: tuple[Tensor]) -> NoReturn:
@@ -95,8 +97,5 @@ def _input_statistics(
                 model(batch)
     finally:
         hook.remove()
-    mean_of_batch, variance_of_batch = torch.stack(means), torch.stack(variances)
-    share = mean_of_batch.new_tensor(counts).unsqueeze(1) / sum(counts)
-    mean = (share * mean_of_batch).sum(0)
-    variance = (share * (variance_of_batch + (mean_of_batch - mean) ** 2)).sum(0)
-    return mean, variance
+    share = means[0].new_tensor(counts) / sum(counts)
+    return pool(Moments(torch.stack(means), torch.stack(variances)), share)

@@ -1,0 +1,164 @@
+"""Images inside `.tar` and `.zip` archives, read in place: nothing is ever extracted."""
+
+from __future__ import annotations
+
+import stat
+import struct
+import tarfile
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bne.data.entries import Entry, inner_path, is_image, read_slice, stamp_of
+from bne.data.images import MAX_BYTES, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path, PurePath
+
+# A member that unpacks to this many times its size, and to more than a photograph, is an attack.
+MAX_RATIO = 100
+RATIO_MATTERS_FROM = 16_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """Reads one member of a tar: a slice of the file."""
+
+    archive: str
+    offset: int
+    size: int
+
+    def __call__(self) -> bytes:
+        """The bytes of the member."""
+        return read_slice(self.archive, self.offset, self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class ZipMember:
+    """Reads one stored or deflated member of a zip, without parsing its directory again."""
+
+    archive: str
+    name: str
+    header_offset: int
+    packed_size: int
+    size: int
+    crc: int
+    deflated: bool
+
+    def __call__(self) -> bytes:
+        """The bytes of the member, checked against its CRC."""
+        header = read_slice(self.archive, self.header_offset, 30)
+        name_length, extra_length = struct.unpack("<HH", header[26:])
+        start = self.header_offset + 30 + name_length + extra_length
+        data = read_slice(self.archive, start, self.packed_size)
+        try:
+            if self.deflated:  # never unpacks more than the size the directory promised
+                data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
+        except zlib.error as error:
+            raise self._damaged() from error
+        if len(data) != self.size or zlib.crc32(data) != self.crc:
+            raise self._damaged()
+        return data
+
+    def _damaged(self) -> DataError:
+        return DataError(f"{self.archive}: the member {self.name!r} is damaged; pack it again.")
+
+
+def list_tar(archive: Path, domain: str) -> Iterator[Entry]:
+    """The images of a plain tar whose members are `class/image`.
+
+    Raises:
+        DataError: The file is no uncompressed tar, is damaged, or has a member that is neither a
+            file nor a folder or whose path leads outside.
+    """
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            stamp = stamp_of(archive.stat())
+            for member in tar:
+                path = inner_path(member.name, str(archive))
+                if member.isdir():
+                    continue
+                if not member.isfile() or member.issparse():
+                    raise _not_a_file(archive, member.name)
+                read = TarMember(str(archive), member.offset_data, member.size)
+                yield from _entry(archive, domain, path, read, f"{stamp}:{member.offset_data}")
+            _check_end(tar, archive)
+    except (tarfile.TarError, ValueError, OverflowError) as error:
+        raise DataError(f"{archive}: no plain tar or damaged ({error}); pack it anew.") from error
+
+
+def list_zip(archive: Path, domain: str) -> Iterator[Entry]:
+    """The images of a zip whose members are `class/image`.
+
+    Raises:
+        DataError: As `list_tar`; also when members are encrypted, neither stored nor deflated, or
+            unpack to absurd sizes.
+    """
+    try:
+        with zipfile.ZipFile(archive) as file:
+            members = file.infolist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
+        raise DataError(f"{archive}: no zip or damaged ({error}); pack it anew.") from error
+    stamp = stamp_of(archive.stat())
+    for member in members:
+        path = inner_path(member.filename, str(archive))
+        if member.filename.endswith("/"):
+            continue
+        _check_zip_member(archive, member)
+        read = ZipMember(
+            str(archive),
+            member.filename,
+            member.header_offset,
+            member.compress_size,
+            member.file_size,
+            member.CRC,
+            member.compress_type == zipfile.ZIP_DEFLATED,
+        )
+        yield from _entry(archive, domain, path, read, f"{stamp}:{member.header_offset}")
+
+
+def _check_zip_member(archive: Path, member: zipfile.ZipInfo) -> None:
+    if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG):
+        raise _not_a_file(archive, member.filename)
+    plain = not member.flag_bits & 1
+    if not (plain and member.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)):
+        raise DataError(
+            f"{archive}: the member {member.filename!r} is encrypted or packed by a rare method;"
+            " pack it again, stored or deflated."
+        )
+    limit = max(RATIO_MATTERS_FROM, min(MAX_BYTES, MAX_RATIO * member.compress_size))
+    if member.file_size > limit:
+        raise DataError(
+            f"{archive}: the member {member.filename!r} unpacks from {member.compress_size} to"
+            f" {member.file_size} bytes, which no photograph does; remove it."
+        )
+
+
+def _entry(
+    archive: Path, domain: str, path: PurePath, read: Callable[[], bytes], stamp: str
+) -> Iterator[Entry]:
+    """Yields the member if it is an image; anything else is passed over."""
+    if not is_image(path):
+        return
+    if len(path.parts) != 2:
+        raise DataError(
+            f"{archive}: the member {path.as_posix()!r} is not class/image; pack the class folders"
+            " themselves, as by `tar -cf domain.tar -C domain .`."
+        )
+    yield Entry(domain, path.parts[0], path.parts[1], read, stamp)
+
+
+def _check_end(tar: tarfile.TarFile, archive: Path) -> None:
+    """Refuses a tar that goes on after a damaged header, at which tarfile stops in silence."""
+    with archive.open("rb") as file:
+        file.seek(tar.offset)
+        if any(file.read(tarfile.BLOCKSIZE)):
+            raise DataError(f"{archive}: damaged at byte {tar.offset}; copy or pack it again.")
+
+
+def _not_a_file(archive: Path, name: str) -> DataError:
+    return DataError(
+        f"{archive}: the member {name!r} is a link or a device, not a file; pack the file itself."
+    )

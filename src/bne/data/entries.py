@@ -1,0 +1,121 @@
+"""What all sources of files share: entries are found, checked and gathered to an `ImageSet`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import PurePath, PureWindowsPath
+from typing import TYPE_CHECKING
+
+from bne.data.images import MAX_BYTES, DataError, ImageFile, ImageSet
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An image as its source found it, before domains and classes have numbers."""
+
+    domain: str
+    class_name: str
+    file: str
+    read: Callable[[], bytes]
+    stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """Reads one file."""
+
+    path: str
+
+    def __call__(self) -> bytes:
+        """The bytes of the file; a pipe or a device is no file, and opening one could block."""
+        if not os.path.isfile(self.path):  # noqa: PTH113 - called once an image
+            raise DataError(f"{self.path}: there is no such file; restore or unlist it.")
+        return read_slice(self.path, 0, None)
+
+
+def stamp_of(status: os.stat_result) -> str:
+    """What tells whether a file has changed, short of reading it."""
+    return f"{status.st_size}:{status.st_mtime_ns}"
+
+
+def read_slice(path: str, offset: int, size: int | None) -> bytes:
+    """Reads `size` bytes of a file from `offset`, or all of it; opens it anew, so is thread-safe.
+
+    Raises:
+        DataError: The file cannot be read, ends too early, or `size` is over `MAX_BYTES`.
+    """
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - called once an image
+            file.seek(offset)
+            data = file.read(MAX_BYTES + 1 if size is None else min(size, MAX_BYTES + 1))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); mend or remove it.") from error
+    if len(data) > MAX_BYTES:
+        limit = MAX_BYTES // 10**6
+        raise DataError(f"{path}: an image of more than {limit} megabytes; make it smaller.")
+    if size is not None and len(data) < size:
+        raise DataError(f"{path}: the file ends too early; copy or download it again.")
+    return data
+
+
+def is_image(file: PurePath) -> bool:
+    """Whether a file is one to read: an image by its extension, and not hidden."""
+    return file.suffix.lower() in SUFFIXES and not is_hidden(file)
+
+
+def is_hidden(file: PurePath) -> bool:
+    """Whether a system put it there: `.DS_Store`, `._photo.jpg`, `__MACOSX/...`."""
+    return any(part.startswith((".", "__MACOSX")) for part in file.parts)
+
+
+def inner_path(name: str, where: str) -> PurePath:
+    """The relative path that `name`, from an archive or a table, stands for.
+
+    Raises:
+        DataError: It is absolute or climbs with `..`, in the manner of any system.
+    """
+    path = PureWindowsPath(name)  # reads both / and \ and drive letters
+    if path.anchor or ".." in path.parts:
+        raise DataError(
+            f"{where}: the path {name!r} leads outside; make it relative, without '..'."
+        )
+    return path
+
+
+def gather(entries: Iterable[Entry], where: str) -> ImageSet:
+    """Numbers domains and classes in alphabetical order and sorts the images by name.
+
+    Args:
+        entries: The images found.
+        where: What to call the source in an error.
+
+    Raises:
+        DataError: There are no images, or two of the same name.
+    """
+    found = sorted(entries, key=lambda entry: (entry.domain, entry.class_name, entry.file))
+    if not found:
+        raise DataError(f"{where}: holds no images; expected domain/class/image below it.")
+    domains = {name: i for i, name in enumerate(sorted({entry.domain for entry in found}))}
+    classes = {name: i for i, name in enumerate(sorted({entry.class_name for entry in found}))}
+    files = {}
+    for entry in found:
+        name = printable(f"{entry.domain}/{entry.class_name}/{entry.file}")
+        if name in files:
+            raise DataError(f"{where}: {name} occurs twice; remove or rename one.")
+        files[name] = ImageFile(
+            name, classes[entry.class_name], domains[entry.domain], entry.read, entry.stamp
+        )
+    return ImageSet(
+        tuple(map(printable, domains)), tuple(map(printable, classes)), tuple(files.values())
+    )
+
+
+def printable(name: str) -> str:
+    """`name` with control characters and undecodable bytes escaped: names reach the terminal."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode()

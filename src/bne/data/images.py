@@ -1,0 +1,134 @@
+"""Labelled images from several domains, and the one way an encoded image becomes RGB."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+
+    from PIL import Image
+
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+MAX_PIXELS = 64_000_000
+MAX_BYTES = 256_000_000
+
+
+class DataError(Exception):
+    """Images, archives or tables that cannot be used; the message is one sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFile:
+    """One labelled image, wherever it lies.
+
+    Attributes:
+        name: Unique and readable, `domain/class/file`.
+        label: Index into `ImageSet.classes`.
+        domain: Index into `ImageSet.domains`.
+        read: Returns the encoded bytes, or raises `DataError`; safe from any thread, and picklable
+            as long as an in-memory dataset behind it is.
+        stamp: Cheap to get, and different when the image may have changed.
+    """
+
+    name: str
+    label: int
+    domain: int
+    read: Callable[[], bytes]
+    stamp: str
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """The images of several domains that share one list of classes, in a fixed order."""
+
+    domains: tuple[str, ...]
+    classes: tuple[str, ...]
+    files: tuple[ImageFile, ...]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    @property
+    def labels(self) -> list[int]:
+        """The class of every image, an index into `classes`."""
+        return [file.label for file in self.files]
+
+    @property
+    def domain_ids(self) -> list[int]:
+        """The domain of every image, an index into `domains`."""
+        return [file.domain for file in self.files]
+
+    def select(self, indices: Iterable[int]) -> ImageSet:
+        """The images at `indices`, in that order; `domains` and `classes` stay as they are."""
+        return ImageSet(self.domains, self.classes, tuple(self.files[i] for i in indices))
+
+    def indices_of(self, domains: Collection[str]) -> list[int]:
+        """Where the images of the named domains stand in `files`, ascending."""
+        unknown = sorted(set(domains) - set(self.domains))
+        if unknown:
+            raise DataError(
+                f"There is no domain {unknown[0]!r} here; choose from {', '.join(self.domains)}."
+            )
+        wanted = {self.domains.index(domain) for domain in domains}
+        return [i for i, file in enumerate(self.files) if file.domain in wanted]
+
+
+def decode(data: bytes, name: str) -> Image.Image:
+    """Decodes an encoded image to the RGB a person would see, each channel 8 bits.
+
+    EXIF rotation is applied; transparent pixels are composited on white; grey, palette and CMYK
+    become RGB; 16 bits are scaled to 8; of several frames or pages the first is taken. Colour
+    profiles are not applied, as in the field's usual loaders.
+
+    Args:
+        data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.
+        name: What to call the image in an error.
+
+    Raises:
+        DataError: The image is damaged, of another format, of unknown range (32-bit pixels) or
+            larger than `MAX_PIXELS`, which is checked before anything is decoded.
+    """
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    too_large = f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make the image smaller."
+    try:
+        with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise DataError(too_large)
+            return to_rgb(ImageOps.exif_transpose(image), name)
+    except DataError:
+        raise
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise DataError(too_large) from None
+    except UnidentifiedImageError:
+        kinds = "JPEG, PNG, WebP, BMP or TIFF"
+        raise DataError(f"{name}: the file is not a {kinds} image; replace or remove it.") from None
+    except Exception as error:  # damaged bytes make decoders raise almost anything
+        raise DataError(f"{name}: the image is damaged ({error}); replace or remove it.") from error
+
+
+def to_rgb(image: Image.Image, name: str) -> Image.Image:
+    """Converts a PIL image of any mode to RGB as `decode` promises."""
+    from PIL import Image
+
+    if image.mode in ("I", "F"):
+        raise DataError(f"{name}: 32-bit pixels have no known range; save it with 8 or 16 bits.")
+    if image.mode.startswith("I;16"):
+        return _grey_from_16_bits(image).convert("RGB")
+    if image.has_transparency_data:
+        picture = image.convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(white, picture).convert("RGB")
+    return image.convert("RGB")
+
+
+def _grey_from_16_bits(image: Image.Image) -> Image.Image:
+    """Scales 0..65535 to 0..255; PIL's own conversion to 8 bits clips at 255."""
+    import numpy as np
+    from PIL import Image
+
+    values = np.asarray(image).astype(np.uint32)
+    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))

@@ -1,0 +1,150 @@
+"""Images that a Python object holds: torch and Hugging Face datasets."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import operator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bne.data.entries import printable
+from bne.data.images import DataError, ImageFile, ImageSet, to_rgb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from PIL import Image
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetImage:
+    """Reads one image of a dataset, as a PNG: without loss, and as any other image is read."""
+
+    dataset: Any
+    index: int
+    field: int | str
+
+    def __call__(self) -> bytes:
+        """The image as the bytes of a PNG file."""
+        picture = as_picture(self.dataset[self.index][self.field], f"item {self.index}")
+        buffer = io.BytesIO()
+        picture.save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+
+
+def from_dataset(dataset: Any) -> ImageSet:
+    """Lists a map-style torch `Dataset` of `(image, label, domain)`, or a Hugging Face dataset.
+
+    A Hugging Face dataset has columns of these three names. Images are PIL images, uint8 arrays
+    (H, W) or (H, W, C), uint8 or 0..1 float tensors (H, W) or (C, H, W); they must be the same
+    every time they are asked for, so without random transforms. Labels and domains are numbers or
+    names; numbers are named by the dataset's `classes` and `domains`, or by `ClassLabel` features,
+    where it has them. A torch dataset is read once from end to end, for its labels and its stamps.
+
+    Raises:
+        DataError: The object is no such dataset.
+    """
+    indexed = hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+    if not indexed or isinstance(dataset, dict):
+        raise DataError(
+            f"Images cannot come from an object of type {type(dataset).__name__}; give a path, a"
+            " map-style torch Dataset or one split of a Hugging Face dataset."
+        )
+    if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
+        return _from_hugging_face(dataset)
+    labels, domains, stamps = [], [], []
+    for index in range(len(dataset)):
+        item = dataset[index]
+        if not isinstance(item, tuple | list) or len(item) != 3:
+            raise DataError(f"Item {index} of the dataset is not (image, label, domain).")
+        image, label, domain = item
+        labels.append(label)
+        domains.append(domain)
+        stamps.append(hashlib.sha256(as_picture(image, f"item {index}").tobytes()).hexdigest())
+    class_names, domain_names = getattr(dataset, "classes", None), getattr(dataset, "domains", None)
+    return _image_set(dataset, 0, (labels, class_names), (domains, domain_names), stamps)
+
+
+def _from_hugging_face(dataset: Any) -> ImageSet:
+    found = dataset.column_names
+    if not {"image", "label", "domain"} <= set(found):
+        names = ", ".join(found)
+        raise DataError(f"The dataset needs the columns image, label and domain; found {names}.")
+    stamps = [f"{dataset._fingerprint}:{index}" for index in range(len(dataset))]
+    label, domain = (
+        (list(dataset[column]), getattr(dataset.features[column], "names", None))
+        for column in ("label", "domain")
+    )
+    return _image_set(dataset, "image", label, domain, stamps)
+
+
+def _image_set(
+    dataset: Any,
+    field: int | str,
+    label: tuple[list[Any], Sequence[str] | None],
+    domain: tuple[list[Any], Sequence[str] | None],
+    stamps: list[str],
+) -> ImageSet:
+    if not stamps:
+        raise DataError("The dataset holds no images.")
+    classes, labels = _number(*label, "label")
+    domains, domain_ids = _number(*domain, "domain")
+    files = (
+        ImageFile(
+            f"{domains[domain_id]}/{classes[label_id]}/{index}",
+            label_id,
+            domain_id,
+            DatasetImage(dataset, index, field),
+            stamp,
+        )
+        for index, (label_id, domain_id, stamp) in enumerate(
+            zip(labels, domain_ids, stamps, strict=True)
+        )
+    )
+    return ImageSet(domains, classes, tuple(files))
+
+
+def _number(
+    values: list[Any], names: Sequence[str] | None, field: str
+) -> tuple[tuple[str, ...], list[int]]:
+    """Names in order, and for every value the position of its name."""
+    if all(isinstance(value, str) for value in values):
+        distinct = sorted(set(values))
+        return tuple(map(printable, distinct)), [distinct.index(value) for value in values]
+    try:
+        numbers = [operator.index(value) for value in values]
+    except TypeError as error:
+        raise DataError(f"Every {field} of the dataset must be a number or a name.") from error
+    if names is None:
+        distinct_numbers = sorted(set(numbers))
+        return tuple(map(str, distinct_numbers)), [distinct_numbers.index(n) for n in numbers]
+    if min(numbers) < 0 or max(numbers) >= len(names):
+        raise DataError(f"A {field} of the dataset has no name: 0..{len(names) - 1} have one.")
+    return tuple(printable(str(name)) for name in names), numbers
+
+
+def as_picture(image: Any, name: str) -> Image.Image:
+    """Makes RGB of a PIL image, a numpy array or a torch tensor, as `from_dataset` describes."""
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    if isinstance(image, Image.Image):
+        return to_rgb(image, name)
+    if isinstance(image, torch.Tensor):
+        if image.is_floating_point():
+            if image.numel() and not (image.min() >= 0 and image.max() <= 1):
+                raise DataError(f"{name}: float pixels outside 0..1; give it before normalisation.")
+            image = (image * 255).round().to(torch.uint8)
+        image = (image.movedim(0, -1) if image.ndim == 3 else image).numpy(force=True)
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+        kind = getattr(image, "dtype", type(image).__name__)
+        raise DataError(f"{name}: an image of type {kind}; give PIL, uint8 or a float tensor.")
+    if image.ndim == 3 and image.shape[2] == 1:
+        image = image[:, :, 0]
+    if image.size == 0 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
+        raise DataError(
+            f"{name}: the shape {tuple(image.shape)} is none of a grey, RGB or RGBA image."
+        )
+    return to_rgb(Image.fromarray(np.ascontiguousarray(image)), name)

@@ -1,0 +1,97 @@
+"""One way in: whatever holds labelled images of several domains becomes an `ImageSet`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bne.data.archives import list_tar, list_zip
+from bne.data.entries import Entry, FileBytes, gather, is_hidden, is_image, stamp_of
+from bne.data.images import DataError, ImageSet
+from bne.data.memory import from_dataset
+from bne.data.tables import list_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
+
+
+def open_images(source: object) -> ImageSet:
+    """Lists the images of `source`; they are read and decoded later, one by one.
+
+    Args:
+        source: One of
+            - a folder `root/domain/class/image`, in which a domain may also be one `.tar` or
+              `.zip` with members `class/image`;
+            - a `.csv` file with the columns path, class and domain, paths relative to it;
+            - a torch `Dataset` of `(image, label, domain)`, or a Hugging Face dataset with columns
+              of these names; see `bne.data.memory`.
+
+    Hidden files and files that are not images by their extension are passed over.
+
+    Raises:
+        DataError: `source` is none of these, or holds no images.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return from_dataset(source)
+    path = Path(source)
+    if path.is_dir():
+        return gather(_list_root(path), str(path))
+    if not path.exists():
+        raise DataError(f"{path}: there is no such file or folder.")
+    if path.suffix.lower() == ".csv":
+        return gather(list_table(path), str(path))
+    raise DataError(
+        f"{path}: not a folder or a CSV file; give the folder that holds the domains, each a folder"
+        " or an archive."
+    )
+
+
+def _list_root(root: Path) -> Iterator[Entry]:
+    seen = set()
+    for path in sorted(root.iterdir()):
+        name = path.name.lower()
+        if is_hidden(Path(path.name)):
+            continue
+        if name.endswith(COMPRESSED):
+            raise DataError(f"{path}: cannot be read in place; use a plain .tar or a .zip.")
+        if path.is_dir():
+            domain, entries = path.name, _list_folder(path)
+        elif name.endswith(".tar"):
+            domain, entries = path.stem, list_tar(path, path.stem)
+        elif name.endswith(".zip"):
+            domain, entries = path.stem, list_zip(path, path.stem)
+        else:
+            continue
+        if domain in seen:
+            raise DataError(f"{path}: the domain {domain!r} is there twice; remove one.")
+        seen.add(domain)
+        found = list(entries)
+        if not found:
+            raise DataError(f"{path}: holds no images; fill or remove it.")
+        yield from found
+
+
+def _list_folder(domain: Path) -> Iterator[Entry]:
+    for class_folder in _children(domain):
+        if not class_folder.is_dir():
+            if is_image(Path(class_folder.name)):
+                raise _misplaced(class_folder)
+            continue
+        for file in _children(Path(class_folder.path)):
+            if file.is_dir():
+                raise _misplaced(file)
+            if file.is_file() and is_image(Path(file.name)):
+                read, stamp = FileBytes(file.path), stamp_of(file.stat())
+                yield Entry(domain.name, class_folder.name, file.name, read, stamp)
+
+
+def _children(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as children:
+        yield from (child for child in children if not is_hidden(Path(child.name)))
+
+
+def _misplaced(entry: os.DirEntry[str]) -> DataError:
+    return DataError(f"{entry.path}: out of place; the images must lie as root/domain/class/image.")

@@ -1,0 +1,59 @@
+"""A dataset listed in a CSV: one row an image, with the columns path, class and domain."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING
+
+from bne.data.entries import Entry, FileBytes, inner_path, stamp_of
+from bne.data.images import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+COLUMNS = ("path", "class", "domain")
+
+
+def list_table(table: Path) -> Iterator[Entry]:
+    """The images listed in a CSV file; their paths are relative to it and stay below its folder.
+
+    A file that is missing is listed all the same, and fails when it is read.
+    """
+    for line, row in read_rows(table, COLUMNS):
+        path = inner_path(row["path"], f"{table}, line {line}").as_posix()
+        file = table.parent / path
+        yield Entry(row["domain"], row["class"], path, FileBytes(str(file)), _stamp(file))
+
+
+def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields line number and row of a CSV that must have `columns`, none of them empty.
+
+    Raises:
+        DataError: The file is not such a table; the message says which columns were found.
+    """
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            found = reader.fieldnames or ()
+            if not set(columns) <= set(found):
+                raise DataError(
+                    f"{table}: needs the columns {', '.join(columns)}; found"
+                    f" {', '.join(found) or 'none'}."
+                )
+            for row in reader:
+                empty = [column for column in columns if not row[column]]
+                if empty:
+                    raise DataError(
+                        f"{table}, line {reader.line_num}: {empty[0]!r} is empty; fill it in."
+                    )
+                yield reader.line_num, row
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{table}: cannot be read as a UTF-8 CSV file ({error}).") from error
+
+
+def _stamp(file: Path) -> str:
+    try:
+        return stamp_of(file.stat())
+    except (OSError, ValueError):
+        return "missing"

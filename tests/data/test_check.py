@@ -1,0 +1,111 @@
+import shutil
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from bne.data.benchmarks import Benchmark
+from bne.data.check import check
+from bne.data.sources import open_images
+from tests.data.small import names, write
+
+TOY = Benchmark(
+    name="toy",
+    title="Toy",
+    domains=("art", "photo"),
+    class_count=2,
+    classes=("cat", "dog"),
+    counts={"art": 4, "photo": 4},
+    origin="",
+    terms="",
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A copy of Toy with nothing wrong."""
+    return write(tmp_path, *names("art photo", "cat dog", 2))
+
+
+def test_a_sound_copy_passes(root: Path) -> None:
+    seen = []
+    report = check(open_images(root), TOY, lambda: seen.append(1))
+    assert report.counts == {"cat": {"art": 2, "photo": 2}, "dog": {"art": 2, "photo": 2}}
+    assert report.errors == report.notes == report.unreadable == report.duplicates == ()
+    assert len(seen) == 8
+
+
+@pytest.mark.parametrize(
+    ("changes", "errors"),
+    [
+        (["-photo"], ["There is one domain only, art", "The domain photo of Toy is missing"]),
+        (["+sea/cat/1.png", "+sea/dog/1.png"], ["The domain sea is no domain of Toy"]),
+        (["-photo/cat/1.png"], ["photo: 3 images; Toy has 4"]),
+        (["+photo/cat/9.png"], ["photo: 5 images; Toy has 4"]),
+        (["-art/cat"], ["art: without images of cat, which other", "art: 2 images; Toy has 4"]),
+        (
+            ["-art/cat", "-photo/cat", "+art/cow/1.png", "+art/cow/2.png", "+photo/cow/1.png"],
+            ["The class cat of Toy is missing", "The class cow is no class", "photo: 3 images"],
+        ),
+    ],
+)
+def test_what_differs_from_the_declaration(
+    root: Path, changes: list[str], errors: list[str]
+) -> None:
+    for change in changes:
+        path = root / change[1:]
+        if change.startswith("+"):
+            write(root, change[1:])
+        elif path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    report = check(open_images(root), TOY)
+    assert len(report.errors) == len(errors)
+    for found, expected in zip(report.errors, errors, strict=True):
+        assert found.startswith(expected)
+
+
+def test_only_the_number_of_classes_is_declared(root: Path) -> None:
+    large = Benchmark("large", "Large", ("art", "photo"), 345, "", "")
+    assert check(open_images(root), large).errors == ("2 classes; Large has 345.",)
+
+
+def test_unreadable_images_are_named(root: Path) -> None:
+    (root / "art/cat/0.png").write_bytes(b"no picture")
+    data = (root / "photo/dog/1.png").read_bytes()
+    (root / "photo/dog/1.png").write_bytes(data[:45])
+    report = check(open_images(root), TOY)
+    assert report.unreadable == ("art/cat/0.png", "photo/dog/1.png")
+    assert [error.split(":")[0] for error in report.errors] == list(report.unreadable)
+
+
+@pytest.mark.parametrize(
+    ("copy", "error"),
+    [
+        ("art/cat/copy.bmp", None),
+        ("art/dog/copy.bmp", "are the same image in different classes"),
+        ("photo/cat/copy.bmp", "are the same image in different domains"),
+        ("photo/dog/copy.bmp", "are the same image in different classes"),
+    ],
+)
+def test_identical_pixels_are_found_whatever_the_format(
+    root: Path, copy: str, error: str | None
+) -> None:
+    with Image.open(root / "art/cat/0.png") as picture:
+        picture.save(root / copy)
+    report = check(open_images(root))
+    assert report.duplicates == (("art/cat/0.png", copy),)
+    if error:
+        assert report.notes == ()
+        assert report.errors[0].startswith(f"art/cat/0.png and {copy} {error}")
+    else:
+        assert report.errors == ()
+        assert report.notes[0].startswith("1 images repeat another")
+
+
+def test_same_bytes_in_another_shape_are_no_duplicates(tmp_path: Path) -> None:
+    write(tmp_path, "a/x/1.png", "b/x/1.png")
+    Image.new("RGB", (2, 8)).save(tmp_path / "a/x/wide.png")
+    Image.new("RGB", (8, 2)).save(tmp_path / "a/x/high.png")
+    assert check(open_images(tmp_path)).duplicates == ()

@@ -1,0 +1,207 @@
+"""Every kind of file becomes the RGB a person would see, as plain arithmetic says it should."""
+
+import contextlib
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bne.data.images import MAX_PIXELS, DataError, ImageFile, ImageSet, decode
+from tests.data.small import encode, pixels
+
+RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
+COLOURS = np.stack([RAMP, RAMP.T, 255 - RAMP], axis=2)
+
+
+def grey(values: np.ndarray) -> np.ndarray:
+    return np.repeat(values[:, :, None], 3, axis=2).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("PNG", {}), ("BMP", {}), ("TIFF", {}), ("WEBP", {"lossless": True})],
+)
+def test_lossless_formats_keep_every_pixel(kind: str, options: dict[str, bool]) -> None:
+    data = encode(Image.fromarray(COLOURS), kind, **options)
+    assert (pixels(decode(data, "x")) == COLOURS).all()
+
+
+def test_jpeg_at_its_best_is_all_but_lossless() -> None:
+    data = encode(Image.fromarray(COLOURS), "JPEG", quality=100, subsampling=0)
+    assert np.abs(pixels(decode(data, "x")) - COLOURS).max() <= 4
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "BMP"])
+def test_grey_fills_three_channels(kind: str) -> None:
+    assert (pixels(decode(encode(Image.fromarray(RAMP), kind), "x")) == grey(RAMP)).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_16_bit_grey_is_scaled_and_not_clipped(kind: str) -> None:
+    values = np.linspace(0, 65535, 256).round().astype(np.uint16).reshape(16, 16)
+    seen = pixels(decode(encode(Image.fromarray(values), kind), "x"))
+    assert (seen == grey(np.rint(values / 257))).all()
+
+
+def test_16_bit_colour_is_scaled() -> None:
+    values = np.stack([RAMP, RAMP.T, 255 - RAMP], axis=2).astype(">u2") * 257
+    seen = pixels(decode(_png_16_bit_rgb(values), "x"))
+    assert (seen == COLOURS).all()
+
+
+def _png_16_bit_rgb(values: np.ndarray) -> bytes:
+    """Written by hand, since PIL cannot write one."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    height, width, _ = values.shape
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+def test_palette_shows_its_colours() -> None:
+    palette = np.arange(768, dtype=np.uint8).reshape(256, 3)[::-1]
+    image = Image.fromarray(RAMP)
+    image.putpalette(palette.tobytes())
+    assert (pixels(decode(encode(image), "x")) == palette[RAMP]).all()
+
+
+def test_transparent_palette_entry_is_white() -> None:
+    image = Image.fromarray(RAMP % 2)
+    image.putpalette([10, 20, 30, 40, 50, 60])
+    expected = np.where((RAMP % 2 == 1)[:, :, None], [40, 50, 60], 255)
+    assert (pixels(decode(encode(image, transparency=0), "x")) == expected).all()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "TIFF"])
+def test_alpha_is_composited_on_white(kind: str) -> None:
+    alpha = RAMP[::-1, :, None]
+    image = Image.fromarray(np.concatenate([COLOURS, alpha], axis=2))
+    options = {"lossless": True, "exact": True} if kind == "WEBP" else {}
+    share = alpha / 255
+    expected = COLOURS * share + 255 * (1 - share)
+    assert np.abs(pixels(decode(encode(image, kind, **options), "x")) - expected).max() <= 1
+
+
+def test_grey_with_alpha_is_composited_on_white() -> None:
+    image = Image.fromarray(np.stack([RAMP, RAMP.T], axis=2), mode=None)
+    assert image.mode == "LA"
+    share = RAMP.T / 255
+    expected = grey(np.rint(RAMP * share + 255 * (1 - share)))
+    assert np.abs(pixels(decode(encode(image), "x")) - expected).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "TIFF"])
+def test_cmyk_is_ink_on_white_paper(kind: str) -> None:
+    inks = {  # cyan, magenta, yellow, black
+        (255, 0, 0, 0): (0, 255, 255),
+        (0, 255, 0, 0): (255, 0, 255),
+        (0, 0, 255, 0): (255, 255, 0),
+        (0, 0, 0, 255): (0, 0, 0),
+        (0, 0, 0, 0): (255, 255, 255),
+    }
+    for ink, colour in inks.items():
+        options = {"quality": 100} if kind == "JPEG" else {}
+        seen = pixels(decode(encode(Image.new("CMYK", (8, 8), ink), kind, **options), "x"))
+        assert np.abs(seen - colour).max() <= 2
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF", "WEBP"])
+@pytest.mark.parametrize(
+    ("orientation", "upright"),
+    [
+        (1, lambda stored: stored),
+        (2, lambda stored: stored[:, ::-1]),
+        (3, lambda stored: stored[::-1, ::-1]),
+        (4, lambda stored: stored[::-1]),
+        (5, lambda stored: stored.transpose(1, 0, 2)),
+        (6, lambda stored: np.rot90(stored, -1)),
+        (7, lambda stored: np.rot90(stored, 2).transpose(1, 0, 2)),
+        (8, lambda stored: np.rot90(stored, 1)),
+    ],
+)
+def test_exif_rotation_is_applied_once(kind: str, orientation: int, upright: object) -> None:
+    stored = COLOURS[:8]
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    options = {"lossless": True} if kind == "WEBP" else {}
+    seen = decode(encode(Image.fromarray(stored), kind, exif=exif, **options), "x")
+    assert (pixels(seen) == upright(stored)).all()
+
+
+def test_exif_rotation_of_jpeg() -> None:
+    stored = np.full((8, 16, 3), 255, dtype=np.uint8)
+    stored[:, :8] = 0  # the left half is dark, so upright the top half is
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    seen = pixels(decode(encode(Image.fromarray(stored), "JPEG", exif=exif), "x"))
+    assert seen.shape == (16, 8, 3)
+    assert seen[:6].max() < 20
+    assert seen[10:].min() > 235
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bit_pixels_are_refused(mode: str) -> None:
+    with pytest.raises(DataError, match=r"d/c/x\.tif: 32-bit pixels"):
+        decode(encode(Image.new(mode, (4, 4)), "TIFF"), "d/c/x.tif")
+
+
+@pytest.mark.parametrize("side", [8001, 10_000, 20_000])
+def test_a_bomb_is_refused_before_it_is_decoded(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = encode(Image.new("1", (side, side)))
+    assert side * side > MAX_PIXELS
+    monkeypatch.setattr("PIL.ImageFile.ImageFile.load", lambda _: pytest.fail("decoded"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        with pytest.raises(DataError, match=r"^d/c/big\.png: more than 64 megapixels"):
+            decode(data, "d/c/big.png")
+
+
+@pytest.mark.parametrize("data", [b"", b"no image at all", b"GIF89a" + bytes(40)])
+def test_other_files_are_refused(data: bytes) -> None:
+    with pytest.raises(DataError, match=r"^d/c/x\.jpg: the file is not a JPEG, PNG"):
+        decode(data, "d/c/x.jpg")
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "TIFF"])
+def test_damaged_files_are_refused_by_name(kind: str) -> None:
+    generator = np.random.default_rng(0)
+    noise = Image.fromarray(generator.integers(0, 256, (64, 64, 3), dtype=np.uint8))
+    data = encode(noise, kind)
+    with pytest.raises(DataError, match=r"^d/c/x\.any: the "):
+        decode(data[: len(data) // 2], "d/c/x.any")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_any_bytes_decode_or_raise_data_error() -> None:
+    generator = np.random.default_rng(1)
+    for kind in ("JPEG", "PNG", "WEBP", "BMP", "TIFF"):
+        good = encode(Image.fromarray(COLOURS), kind)
+        for _ in range(60):
+            data = bytearray(good)
+            for place in generator.integers(0, min(len(data), 400), 4):
+                data[place] = generator.integers(256)
+            with contextlib.suppress(DataError):
+                assert decode(bytes(data), "x").mode == "RGB"
+
+
+def test_select_and_indices() -> None:
+    files = tuple(ImageFile(f"{i}", i % 2, i // 2, io.BytesIO().read, "") for i in range(6))
+    images = ImageSet(("a", "b", "c"), ("cat", "dog"), files)
+    assert images.labels == [0, 1, 0, 1, 0, 1]
+    assert images.domain_ids == [0, 0, 1, 1, 2, 2]
+    assert images.indices_of(["c", "a"]) == [0, 1, 4, 5]
+    chosen = images.select([5, 0])
+    assert [file.name for file in chosen.files] == ["5", "0"]
+    assert (chosen.domains, chosen.classes) == (images.domains, images.classes)
+    with pytest.raises(DataError, match="no domain 'd' here; choose from a, b, c"):
+        images.indices_of(["a", "d"])

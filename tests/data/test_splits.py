@@ -1,0 +1,107 @@
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bne.data.images import DataError, ImageFile, ImageSet
+from bne.data.sources import open_images
+from bne.data.splits import hold_out, official
+
+
+def image_set(counts: dict[str, list[int]]) -> ImageSet:
+    """Images with `counts[domain][class]` of each kind, without contents."""
+    files = [
+        ImageFile(f"{domain}/{label}/{i}", label, number, bytes, "")
+        for number, (domain, by_class) in enumerate(counts.items())
+        for label, count in enumerate(by_class)
+        for i in range(count)
+    ]
+    classes = tuple(map(str, range(max(map(len, counts.values())))))
+    return ImageSet(tuple(counts), classes, tuple(files))
+
+
+@given(
+    sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(lambda sizes: max(sizes) > 1),
+    fraction=st.floats(0.3, 0.99),
+    seed=st.integers(0, 2**40),
+)
+def test_every_image_is_in_one_part_and_every_class_in_train(
+    sizes: list[int], fraction: float, seed: int
+) -> None:
+    images = image_set({"a": sizes, "target": [5] * len(sizes), "b": sizes[::-1]})
+    splits = hold_out(images, ["a", "b"], fraction, seed)
+    assert list(splits) == ["a", "b"]
+    for source, split in splits.items():
+        assert sorted(split.train + split.validation) == images.indices_of([source])
+        train = Counter(images.files[i].label for i in split.train)
+        held = Counter(images.files[i].label for i in split.validation)
+        for label, size in enumerate(sizes if source == "a" else sizes[::-1]):
+            assert held[label] == min(round(fraction * size), max(size - 1, 0))
+            assert train[label] == size - held[label]
+
+
+def test_a_tenth_of_every_class_by_default() -> None:
+    images = image_set({"a": [100, 50, 10], "b": [20, 20, 20]})
+    split = hold_out(images, ["a"])["a"]
+    assert Counter(images.files[i].label for i in split.validation) == {0: 10, 1: 5, 2: 1}
+
+
+def test_the_seed_decides_and_nothing_else() -> None:
+    images = image_set({"a": [60, 60], "b": [60, 60]})
+    names = {images.files[i].name for i in hold_out(images, ["a"], seed=3)["a"].validation}
+    assert hold_out(images, ["a"], seed=3) == hold_out(images, ["a"], seed=3)
+    assert hold_out(images, ["a"], seed=4) != hold_out(images, ["a"], seed=3)
+    backwards = images.select(range(len(images) - 1, -1, -1))
+    split = hold_out(backwards, ["b", "a"], seed=3)["a"]
+    assert {backwards.files[i].name for i in split.validation} == names
+
+
+def test_the_split_of_a_seed_never_changes() -> None:
+    images = image_set({"a": [20]})
+    assert hold_out(images, ["a"], 0.2, seed=0)["a"].validation == (4, 8, 10, 15)
+
+
+def test_impossible_wishes_are_refused() -> None:
+    images = image_set({"a": [4, 4], "b": [20, 20]})
+    with pytest.raises(DataError, match=r"^a: 10% of its classes is not one image"):
+        hold_out(images, ["b", "a"])
+    assert hold_out(images, ["a"], 0)["a"].validation == ()
+    with pytest.raises(DataError, match=r"fraction is 1\.0; it must be"):
+        hold_out(images, ["b"], 1.0)
+    with pytest.raises(DataError, match="no domain 'c' here"):
+        hold_out(images, ["c"])
+    with pytest.raises(DataError, match="no source domain to train on"):
+        hold_out(images, [])
+
+
+def table(path: Path, rows: str) -> Path:
+    path.write_text("domain,file,split\n" + rows)
+    return path
+
+
+def test_official_split(tmp_path: Path) -> None:
+    images = image_set({"a": [3], "b": [2]})
+    rows = "a,0/0,train\na,0/1,crossval\na,0/2,train\nb,0/9,train\n"
+    split = official(images, ["a"], table(tmp_path / "split.csv", rows))["a"]
+    assert (split.train, split.validation) == ((0, 2), (1,))
+    with pytest.raises(DataError, match=r"split.csv: 2 images are not in it, the first b/0/0"):
+        official(images, ["b"], tmp_path / "split.csv")
+    with pytest.raises(DataError, match="line 2: the split 'test' is neither train nor crossval"):
+        official(images, ["a"], table(tmp_path / "split.csv", "a,0/0,test\n"))
+    with pytest.raises(DataError, match="cannot be read"):
+        official(images, ["a"], tmp_path / "none.csv")
+
+
+def test_official_split_of_pacs(shared: Path) -> None:
+    path = shared / "data/pacs/split.csv"
+    images = open_images(path.parent)
+    splits = official(images, ["art_painting", "cartoon", "sketch"], path)
+    with path.open() as file:
+        expected = Counter((row["domain"], row["split"]) for row in csv.DictReader(file))
+    for domain, split in splits.items():
+        assert len(split.train) == expected[domain, "train"]
+        assert len(split.validation) == expected[domain, "crossval"]
+        assert {images.files[i].domain for i in split.train} == {images.domains.index(domain)}
