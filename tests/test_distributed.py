@@ -1,6 +1,5 @@
 """Two processes against one, on the same global batch."""
 
-
 import pytest
 import torch
 import torch.nn.functional as F

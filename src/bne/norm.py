@@ -265,7 +265,7 @@ class DomainBatchNorm(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
         before = self.population
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        super()._apply(fn, recurse)
         after = self.population
         if before is not None and after is not None and after.mean.dtype.itemsize < 4:
             # A step of 1 % is lost in half precision, so the statistics only follow the device.

@@ -21,7 +21,7 @@ def test_declarations_agree_with_themselves(benchmark: Benchmark) -> None:
 
 @pytest.mark.parametrize(
     ("name", "images", "classes"),
-    [  # the totals in table 3 of Gulrajani and Lopez-Paz, In Search of Lost Domain Generalization
+    [  # the totals that Gulrajani and Lopez-Paz give, In Search of Lost Domain Generalization
         ("vlcs", 10729, 5),
         ("pacs", 9991, 7),
         ("office_home", 15588, 65),

@@ -89,7 +89,7 @@ def table(records: list[Record]) -> str:
         "classification zoo and of timm, untrained, with random batch-norm statistics and",
         "parameters, in float64, at the smallest input it takes:",
         "",
-        "- right after conversion to three domains, in evaluation, each branch and the mixture give",
+        "- right after conversion to three domains, each branch and the mixture give in evaluation",
         "  the original's output;",
         "- reverting gives back the original's classes and, to the last bit, its state;",
         "- with one domain and the original's momentum, a training step gives the original's",

@@ -1,0 +1,60 @@
+"""The core installs and works with torch alone."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+CORE_ONLY = """
+import sys
+import torch
+loaded = set(sys.modules)
+import bne
+net = bne.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)), ["a", "b"])
+assert net.eval()(torch.randn(2, 3, 8, 8)).shape == (2, 4, 6, 6)
+bne.wasserstein, bne.Embedding, bne.revert
+ours = {name.split(".")[0] for name in set(sys.modules) - loaded} - sys.stdlib_module_names
+print(*sorted(ours))
+"""
+
+
+def run(*command, **options):
+    result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+def test_importing_bne_imports_nothing_but_torch():
+    """Also without torch: the command line must answer before it is loaded."""
+    imports = "import sys, bne; print({'torch', 'numpy', 'PIL', 'typer'} & set(sys.modules))"
+    assert run(sys.executable, "-c", imports) == "set()"
+    assert run(sys.executable, "-c", CORE_ONLY) == "bne"
+
+
+def test_installs_without_extras_in_a_fresh_environment(tmp_path):
+    uv = Path(sys.executable).parent / "uv"
+    if not uv.exists():
+        pytest.skip("needs uv, which `make test` installs beside Python")
+    lock = ROOT / "requirements.lock"
+    source = tmp_path / "source"  # built there, so that nothing is left in the checkout
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    python = tmp_path / "venv" / "bin" / "python"
+    run(uv, "venv", "--python", sys.executable, tmp_path / "venv")
+    run(uv, "pip", "install", "--python", python, "--constraint", lock, source)
+    installed = run(uv, "pip", "list", "--python", python)
+    assert "torch " in installed
+    for extra in ("torchvision", "timm", "pillow", "typer", "scikit-learn"):
+        assert extra not in installed
+    assert run(python, "-c", CORE_ONLY, cwd=tmp_path) == "bne"
+    hint = subprocess.run(
+        [tmp_path / "venv" / "bin" / "bne"], capture_output=True, text=True, check=False
+    )
+    assert hint.returncode == 1
+    assert "bne[cli]" in hint.stderr
+    assert "Traceback" not in hint.stderr
