@@ -116,6 +116,16 @@ def test_layers_without_statistics_or_parameters():
     assert reverted[1].running_mean is None
 
 
+def test_a_layer_with_a_scale_and_no_bias():
+    plain = nn.BatchNorm2d(3)
+    plain.bias = None  # as newer versions of PyTorch can make it
+    model = nn.Sequential(plain).eval()
+    nn.init.uniform_(plain.weight)
+    net, x = bne.convert(model, DOMAINS).eval(), torch.randn(2, 3, 4, 4)
+    torch.testing.assert_close(net(x), model(x))
+    assert_same_state(bne.revert(net), model)
+
+
 def test_hooks_and_frozen_parameters_survive_the_round_trip():
     model = small_cnn()
     model[1].weight.requires_grad_(False)

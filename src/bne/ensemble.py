@@ -36,6 +36,17 @@ class Prediction:
     branch_logits: Tensor
     embedding: Embedding
 
+    @classmethod
+    def cat(cls, parts: Sequence["Prediction"]) -> "Prediction":
+        """The predictions for several groups of images, one after another."""
+        return cls(
+            torch.cat([part.logits for part in parts]),
+            torch.cat([part.weights for part in parts]),
+            torch.cat([part.distances for part in parts]),
+            torch.cat([part.branch_logits for part in parts]),
+            Embedding.cat([part.embedding for part in parts]),
+        )
+
 
 class DomainEnsemble(nn.Module):
     """A network with one branch per domain, which share everything but batch-norm statistics.
@@ -81,7 +92,7 @@ class DomainEnsemble(nn.Module):
         self.model = install(model, len(self.domains), momentum)
         self._passes = next(domain_layers(self.model)).passes
         self.layers = self._checked_layers(layers)
-        self.register_load_state_dict_pre_hook(_accept_plain_state)
+        self.register_load_state_dict_pre_hook(_accept_plain_state)  # type: ignore[no-untyped-call]
 
     def forward(self, images: Tensor, domains: Domains | None = None) -> Any:
         """The mixture of all branches or, where domains are named, each image's own branch.
@@ -117,16 +128,7 @@ class DomainEnsemble(nn.Module):
                     "in training every image needs its domain: pass domains=, or call eval() first"
                 )
             return self._mixture(images, self._ids(domains, images))
-        parts = [self._mixture(part, None) for part in self._chunks(images)]
-        if len(parts) == 1:
-            return parts[0]
-        return Prediction(
-            *(
-                torch.cat([getattr(part, field) for part in parts])
-                for field in ("logits", "weights", "distances", "branch_logits")
-            ),
-            Embedding.cat([part.embedding for part in parts]),
-        )
+        return Prediction.cat([self._mixture(part, None) for part in self._chunks(images)])
 
     def embed(self, images: Tensor) -> Embedding:
         """Where images lie in the space of domains: their statistics under instance normalisation.

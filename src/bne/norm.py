@@ -254,10 +254,10 @@ class DomainBatchNorm(nn.Module):
     def _normalise(self, samples: Tensor, moments: Moments) -> Tensor:
         """(x - mean) / sqrt(var + eps) * γ + β, with one pair of moments an image, (N, C)."""
         scale = (moments.var + self.eps).rsqrt()
-        if self.affine:
+        if self.weight is not None:
             scale = scale * self.weight
         shift = -moments.mean * scale
-        if self.affine:
+        if self.bias is not None:
             shift = shift + self.bias
         shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
         normalised = torch.addcmul(shift.view(shape), samples, scale.view(shape))
@@ -265,7 +265,7 @@ class DomainBatchNorm(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
         before = self.population
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         after = self.population
         if before is not None and after is not None and after.mean.dtype.itemsize < 4:
             # A step of 1 % is lost in half precision, so the statistics only follow the device.
@@ -306,7 +306,7 @@ def _samples(x: Tensor, images: int) -> Tensor:
             f"a batch-norm layer got {x.shape[0]} rows for {images} images: "
             "every image must own the same number of consecutive rows"
         )
-    return x.unflatten(0, (images, rows))
+    return x.view(images, rows, *x.shape[1:])
 
 
 def _values(samples: Tensor) -> int:

@@ -94,7 +94,8 @@ def _domain_layer(
 def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
     assert layer.original is not None
     plain: nn.Module = copy.deepcopy(layer.original[0])
-    plain.weight, plain.bias = layer.weight, layer.bias
+    plain.register_parameter("weight", layer.weight)
+    plain.register_parameter("bias", layer.bias)
     if layer.population is not None and layer.num_batches_tracked is not None:
         if domain is None:
             mean, var = _pooled(layer.population)
