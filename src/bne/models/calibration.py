@@ -75,9 +75,7 @@ class _Reached(Exception):  # noqa: N818 - ends a forward pass early, signals no
     """The layer to measure has its input: the rest of the network need not run."""
 
 
-def _input_statistics(
-    model: nn.Module, layer: _BatchNorm, batches: Iterable[Tensor]
-) -> Moments:
+def _input_statistics(model: nn.Module, layer: _BatchNorm, batches: Iterable[Tensor]) -> Moments:
     """Return the moments, (C,), of the layer's input over all batches."""
     counts, means, variances = [], [], []
 

@@ -10,6 +10,7 @@ from bne.models.alexnet_bn import alexnet_bn
 from bne.models.alexnet_cvgj import alexnet_cvgj, from_caffe
 from bne.models.backbone import Backbone
 from bne.models.preprocessing import Preprocessing
+from bne.models.small_cnn import small_cnn
 
 _BACKBONES = {
     "resnet18": torchvision_zoo.resnet(18),
@@ -28,6 +29,11 @@ _BACKBONES = {
         downloads={"torchvision": partial(torchvision_zoo.download, "AlexNet_Weights")},
         # Published weights of this AlexNet have no BN, and often only the convolutions.
         optional=("features.bn", "classifier."),
+    ),
+    "small_cnn": Backbone(
+        create=small_cnn,
+        classifier=("fc",),
+        preprocessing=Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
     ),
 }
 _TIMM = "timm/"
