@@ -1,10 +1,12 @@
 """What conversion promises, checked on one network of torchvision's or timm's zoo.
 
 Everything is computed in float64, where two ways to the same number agree to many digits even
-after the hundred layers of an untrained network.
+after the hundred layers of an untrained network. The network is converted in place, without the
+copies that `bne.convert` and `bne.revert` make, because some have more than a billion parameters.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 import bne
+from bne.surgery import domain_layers, remove
 from tests.networks import randomise_norms
 
 DOMAINS = ["one", "two", "three"]
@@ -57,24 +60,34 @@ def has_batch_norm(name: str, device: str = "cpu") -> bool:
     return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
+@dataclass
+class Behaviour:
+    """What the original does, in evaluation and in one training step."""
+
+    evaluation: Tensor
+    training: list[Tensor]
+    state: dict[str, Tensor]
+    trained_state: dict[str, Tensor]
+    values: dict[str, int]
+
+
 def check(name: str, device: str = "cpu") -> dict[str, Any]:
     """Raises `MismatchError` where a promise does not hold; returns what was checked."""
     with torch.device(device):
         torch.manual_seed(0)
         model = randomise_norms(build(name).double())
         images = smallest_input(model)
-        _same_in_evaluation(model, images)
-        _same_in_training(model, images)
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    with torch.no_grad():
+        original = observe(model, images)
+        model = same_in_evaluation(model, images, original)
+        same_in_training(model, images, original)
     return {
         "size": images.shape[-1],
-        "layers": sum(isinstance(module, _BatchNorm) for module in model.modules()),
-        "kinds": sorted({type(m).__name__ for m in model.modules() if isinstance(m, _BatchNorm)}),
-        "parameters": sum(p.numel() for p in model.parameters()),
+        "layers": len(norms),
+        "kinds": sorted({type(module).__name__ for module in norms}),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
     }
-
-
-def _is_norm(module: nn.Module) -> bool:
-    return isinstance(module, _BatchNorm)
 
 
 def smallest_input(model: nn.Module) -> Tensor:
@@ -82,7 +95,7 @@ def smallest_input(model: nn.Module) -> Tensor:
 
     With two, a layer that sees one value a channel would turn rounding into signs.
     """
-    state = {key: value.clone() for key, value in model.state_dict().items()}
+    state = buffers(model)
     for size in SIZES:
         images = torch.randn(4, 3, size, size, dtype=torch.double)
         try:
@@ -92,55 +105,81 @@ def smallest_input(model: nn.Module) -> Tensor:
         except (RuntimeError, AssertionError, ValueError, IndexError, ZeroDivisionError) as error:
             reason = error
         else:
-            model.load_state_dict(state)
+            restore(model, state)
             return images
     raise reason
 
 
-@torch.no_grad()
-def _same_in_evaluation(model: nn.Module, images: Tensor) -> None:
-    expected = model.eval()(images)
-    net = bne.convert(model, DOMAINS).eval()
-    out = net.explain(images)
-    for branch in range(len(DOMAINS)):
-        _close("branch output", out.branch_logits[:, branch], expected)
-    _close("mixture", out.logits, expected)
-    reverted = bne.revert(net)
-    for (key, value), (other, original) in zip(
-        reverted.state_dict().items(), model.state_dict().items(), strict=True
-    ):
-        if key != other or not torch.equal(value, original):
-            raise MismatchError(f"revert changed {key}")
-    if [type(m) for m in reverted.modules()] != [type(m) for m in model.modules()]:
-        raise MismatchError("revert changed a module's class")
-
-
-@torch.no_grad()
-def _same_in_training(model: nn.Module, images: Tensor) -> None:
-    """One domain with the original's momentum is the original, but for the biased variance."""
-    net = bne.convert(model, DOMAINS[:1], momentum="keep").train()
-    plain = {name: m for name, m in model.named_modules() if _is_norm(m)}
-    before = {name: m.running_var.clone() for name, m in plain.items()}
-    values: dict[str, int] = {}
-    hooks = [m.register_forward_pre_hook(_count(name, values)) for name, m in plain.items()]
+def observe(model: nn.Module, images: Tensor) -> Behaviour:
+    """Runs the original, and puts its state back."""
+    state, values = buffers(model), {}
+    evaluation = model.eval()(images)
+    hooks = [
+        module.register_forward_pre_hook(_count(name, values))
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm)
+    ]
     torch.manual_seed(1)
-    expected = model.train()(images)
+    training = tree_leaves(model.train()(images))
     for hook in hooks:
         hook.remove()
+    trained_state = buffers(model)
+    restore(model, state)
+    return Behaviour(evaluation, training, state, trained_state, values)
+
+
+def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) -> nn.Module:
+    """Three domains: branches and mixture answer as the original, and reverting gives it back."""
+    classes = [type(module) for module in model.modules()]
+    parameters = dict(model.named_parameters())
+    net = bne.DomainEnsemble(model, DOMAINS, momentum="keep").eval()
+    out = net.explain(images)
+    for branch in range(len(DOMAINS)):
+        _close("branch output", out.branch_logits[:, branch], original.evaluation)
+    _close("mixture", out.logits, original.evaluation)
+    plain = remove(net.model, None)
+    if [type(module) for module in plain.modules()] != classes:
+        raise MismatchError("revert changed a module's class")
+    if any(parameter is not parameters[name] for name, parameter in plain.named_parameters()):
+        raise MismatchError("revert changed a parameter")
+    for name, value in buffers(plain).items():
+        if not torch.equal(value, original.state[name]):
+            raise MismatchError(f"revert changed {name}")
+    return plain
+
+
+def same_in_training(model: nn.Module, images: Tensor, original: Behaviour) -> None:
+    """One domain with the original's momentum is the original, but for the biased variance."""
+    net = bne.DomainEnsemble(model, DOMAINS[:1], momentum="keep").train()
     torch.manual_seed(1)
-    actual = net(images, domains=DOMAINS[:1] * len(images))
-    for ours, theirs in zip(tree_leaves(actual), tree_leaves(expected), strict=True):
+    outputs = tree_leaves(net(images, domains=DOMAINS[:1] * len(images)))
+    for ours, theirs in zip(outputs, original.training, strict=True):
         _close("training output", ours, theirs)
-    for layer in net.modules():
-        if isinstance(layer, bne.DomainBatchNorm):
-            original = plain[layer.name]
-            _close(f"running mean of {layer.name}", layer.running_mean[0], original.running_mean)
-            if n := values.get(layer.name):
-                old = before[layer.name]
-                # new = (1 - m) old + m biased, so the unbiased one adds m biased / (n - 1).
-                biased = (layer.running_var[0] - (1 - original.momentum) * old) / original.momentum
-                unbiased = layer.running_var[0] + original.momentum * biased / (n - 1)
-                _close(f"running variance of {layer.name}", unbiased, original.running_var)
+    for layer in domain_layers(net):
+        (mean,), (var,) = layer.population
+        old, theirs = (
+            state[f"{layer.name}.running_var"] for state in (original.state, original.trained_state)
+        )
+        _close(
+            f"running mean of {layer.name}",
+            mean,
+            original.trained_state[f"{layer.name}.running_mean"],
+        )
+        if n := original.values.get(layer.name):
+            # var = (1 - m) old + m biased, so the unbiased one has m biased / (n - 1) more.
+            unbiased = var + (var - (1 - layer.momentum) * old) / (n - 1)
+            _close(f"running variance of {layer.name}", unbiased, theirs)
+
+
+def buffers(model: nn.Module) -> dict[str, Tensor]:
+    """A copy of everything in the network that a forward pass may change."""
+    return {name: buffer.clone() for name, buffer in model.named_buffers()}
+
+
+def restore(model: nn.Module, state: dict[str, Tensor]) -> None:
+    """Puts back what `buffers` copied."""
+    for name, buffer in model.named_buffers():
+        buffer.copy_(state[name])
 
 
 def _count(name: str, values: dict[str, int]) -> Callable[[nn.Module, tuple[Tensor]], None]:
