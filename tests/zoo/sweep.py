@@ -42,7 +42,7 @@ def main() -> None:
     options.records.parent.mkdir(exist_ok=True)
     context = get_context("spawn")
     with (
-        ProcessPoolExecutor(options.jobs, mp_context=context, max_tasks_per_child=20) as pool,
+        ProcessPoolExecutor(options.jobs, mp_context=context) as pool,
         options.records.open("a") as file,
     ):
         futures = [pool.submit(examine, name, options.device) for name in todo]

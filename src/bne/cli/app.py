@@ -1,0 +1,38 @@
+"""`bne`: all verbs together."""
+
+import warnings
+from typing import Annotated
+
+import typer
+
+from bne import __version__
+from bne.cli import data, demo
+
+# An image too large is refused with a sentence of our own; PIL's warning would come on top.
+warnings.filterwarnings("ignore", "Image size .* exceeds limit")
+
+app = typer.Typer(
+    name="bne",
+    epilog="BNE_DEBUG=1 shows where an error came from.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command(epilog=demo.EPILOG)(demo.demo)
+app.add_typer(data.app, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bne {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print and exit."),
+    ] = False,
+) -> None:
+    """Batch Normalization Embeddings for domain generalization."""

@@ -1,0 +1,85 @@
+"""`bne data`: look after the images."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bne.cli import data_prepare
+
+if TYPE_CHECKING:
+    from bne.data.check import Report
+
+app = typer.Typer(help="Check and prepare the images of a dataset.", no_args_is_help=True)
+
+
+@app.callback()
+def data() -> None:
+    """Check and prepare the images of a dataset."""
+
+
+@app.command(epilog="Example: bne data check data/pacs --benchmark pacs")
+def check(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            show_default=False,
+        ),
+    ],
+    benchmark: Annotated[
+        str | None,
+        typer.Option(help="Compare with this benchmark: pacs, office31, office_caltech, ..."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Read every image; say what is there, missing, damaged or repeated.
+
+    Exits with 1 when something is wrong. Identical images in one class of one domain are only
+    noted; in two classes or two domains they are wrong.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from bne.data.benchmarks import find_benchmark
+    from bne.data.check import check as check_images
+    from bne.data.sources import open_images
+
+    declaration = find_benchmark(benchmark) if benchmark else None
+    images = open_images(path)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Reading images", total=len(images))
+        report = check_images(images, declaration, lambda: progress.advance(task))
+    if as_json:
+        typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, indent=2))
+    else:
+        _show(report)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+def _show(report: "Report") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    domains = list(next(iter(report.counts.values())))
+    totals = [sum(row[domain] for row in report.counts.values()) for domain in domains]
+    table = Table(show_footer=True)
+    table.add_column("class", footer="all")
+    for domain, total in zip(domains, totals, strict=True):
+        table.add_column(domain, footer=str(total), justify="right")
+    for name, row in report.counts.items():
+        table.add_row(name, *map(str, row.values()))
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    for note in report.notes:
+        console.print(f"Note: {note}", soft_wrap=True)
+    for error in report.errors:
+        console.print(f"Wrong: {error}", style="red", soft_wrap=True)
+    verdict = f"{len(report.errors)} things are wrong." if report.errors else "All is well."
+    console.print(f"{sum(totals)} images. {verdict}")
+
+
+app.command(epilog=data_prepare.EPILOG)(data_prepare.prepare)

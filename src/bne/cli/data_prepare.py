@@ -1,0 +1,69 @@
+"""`bne data prepare`: decode and resize the images of a dataset once, ahead of training."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = "Example: bne data prepare data/pacs --cache /scratch/bne"
+
+
+def prepare(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            show_default=False,
+        ),
+    ],
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="BNE_CACHE",
+            help="Where prepared images are kept.",
+            show_default="bne in the user's cache folder",
+        ),
+    ] = None,
+    size: Annotated[int, typer.Option(min=1, help="Height and width to resize to.")] = 256,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Decode and resize every image once, so that training starts at once.
+
+    If that is done already, it only says where the result lies.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from bne.data.cache import prepare as prepare_images
+    from bne.data.sources import open_images
+
+    images = open_images(path)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("Preparing images", total=len(images))
+        prepared = prepare_images(
+            images,
+            cache,
+            size,
+            skip_bad=skip_bad,
+            progress=lambda done, _: progress.update(task, completed=done),
+        )
+    report = {
+        "folder": str(prepared.folder),
+        "images": len(prepared),
+        "size": size,
+        "bytes": prepared.pixels.nbytes,
+        "skipped": list(prepared.skipped),
+    }
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    for problem in prepared.skipped:
+        typer.echo(f"Skipped: {problem}")
+    typer.echo(
+        f"{len(prepared)} images of {size}x{size} pixels, {prepared.pixels.nbytes / 1e9:.2f} GB, "
+        f"are ready in {prepared.folder}"
+    )

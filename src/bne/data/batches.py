@@ -1,0 +1,161 @@
+"""Which images make up each step of training: as many from every domain, in domain order.
+
+Nothing here remembers anything but the number of the next step: each domain is an endless series
+of shuffles, every one drawn from the seed, the domain's name and its own number. So a resumed run
+continues exactly, and a domain's order depends on no other domain.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from bne.data.images import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from torch import Tensor
+
+EpochLength = Literal["largest", "smallest"] | int
+
+
+class DomainBatches:
+    """Equal-sized batches of every domain, for ever.
+
+    A batch holds `per_domain` images of the first domain, then as many of the second, and so on. A
+    domain that is used up starts again in a new order; what a last incomplete batch would hold
+    opens the next epoch.
+
+    An epoch is a number of steps, one of
+        "largest": the largest domain is seen once, smaller ones more often (the default). On PACS
+            with the official split, 16 images a domain: 3531 // 16 = 220 steps where sketch is a
+            source, 2107 // 16 = 131 where it is the target.
+        "smallest": the smallest domain is seen once, larger ones in part.
+        a whole number: so many steps.
+
+    Under several processes each takes its share of every domain batch; together they hold what one
+    process would.
+
+    Attributes:
+        step: The number of steps handed out since training began.
+        steps_per_epoch: The length of an epoch.
+        domains: (B,) int64, the domain of each image of a batch: 0 for the first one, and so on.
+        positions: (B,) int64, where each image stands in the batch of all processes together.
+    """
+
+    def __init__(
+        self,
+        members: Mapping[str, Sequence[int]],
+        per_domain: int,
+        *,
+        seed: int = 0,
+        epoch: EpochLength = "largest",
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        """Plans batches.
+
+        Args:
+            members: For each domain, by name, the numbers of its images.
+            per_domain: Images of each domain in a batch, over all processes.
+            seed: Another seed gives another order.
+            epoch: The length of an epoch, see above.
+            rank: Which of the processes this is.
+            world_size: How many processes there are.
+
+        Raises:
+            DataError: A domain is empty, or a number makes no sense.
+        """
+        if not 0 <= rank < world_size or per_domain < 1 or per_domain % world_size:
+            raise DataError(
+                f"per_domain={per_domain} images cannot be shared equally by process {rank} of "
+                f"{world_size}; choose a multiple of {world_size}."
+            )
+        empty = [name for name, images in members.items() if len(images) == 0]
+        if empty or not members:
+            raise DataError(
+                f"Domain {empty[0]!r} has no images to train on; leave it out."
+                if empty
+                else "There is no domain to train on; name at least one."
+            )
+        self._members = {name: torch.as_tensor(images) for name, images in members.items()}
+        self._per_domain = per_domain
+        self._seed = seed
+        share = per_domain // world_size
+        self._share = slice(rank * share, (rank + 1) * share)
+        self._shuffled = lru_cache(2 * len(members))(self._shuffle)
+        self.step = 0
+        self.steps_per_epoch = _steps([len(m) for m in members.values()], per_domain, epoch)
+        self.domains = torch.arange(len(members)).repeat_interleave(share)
+        places = torch.arange(len(members) * per_domain).view(len(members), per_domain)
+        self.positions = places[:, self._share].flatten()
+
+    def batch(self, step: int) -> Tensor:
+        """(B,) int64, this process's images at a step, in domain order."""
+        return torch.cat([self._of_domain(name, step)[self._share] for name in self._members])
+
+    def rest_of_epoch(self) -> range:
+        """The steps left in the present epoch: a whole one unless resumed in its middle."""
+        end = (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
+        return range(self.step, end)
+
+    def state_dict(self) -> dict[str, int | dict[str, int]]:
+        """The position, and what it means: plain numbers, for JSON."""
+        return {"step": self.step, **self._identity()}
+
+    def load_state_dict(self, state: Mapping[str, object]) -> None:
+        """Continues exactly where `state` was taken; the number of processes may differ.
+
+        Raises:
+            DataError: It was taken from other domains, another batch size or another seed.
+        """
+        for key, ours in self._identity().items():
+            if state.get(key) != ours:
+                raise DataError(
+                    f"The saved batches have {key}={state.get(key)} and these {ours}; "
+                    "resume with the settings the run began with."
+                )
+        step = state.get("step")
+        if not isinstance(step, int) or step < 0:
+            raise DataError(f"The saved batches have step={step}; it must be a whole number.")
+        self.step = step
+
+    def _identity(self) -> dict[str, int | dict[str, int]]:
+        return {
+            "seed": self._seed,
+            "per_domain": self._per_domain,
+            "images": {name: len(images) for name, images in self._members.items()},
+        }
+
+    def _of_domain(self, name: str, step: int) -> Tensor:
+        """(per_domain,) the domain's images at a step, which may span two shuffles or more."""
+        count = len(self._members[name])
+        start, end = step * self._per_domain, (step + 1) * self._per_domain
+        rounds = range(start // count, (end - 1) // count + 1)
+        shuffles = [self._shuffled(name, number) for number in rounds]
+        series = torch.cat(shuffles) if len(shuffles) > 1 else shuffles[0]
+        first = start - rounds.start * count
+        return series[first : first + self._per_domain]
+
+    def _shuffle(self, name: str, number: int) -> Tensor:
+        """(N,) all the domain's images, in the order of their n-th round."""
+        key = f"{self._seed}/{number}/{name}".encode()
+        generator = torch.Generator().manual_seed(
+            int.from_bytes(hashlib.sha256(key).digest()[:8], "little", signed=True)
+        )
+        images = self._members[name]
+        return images[torch.randperm(len(images), generator=generator)]
+
+
+def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:
+    if epoch == "largest":
+        return max(1, max(sizes) // per_domain)
+    if epoch == "smallest":
+        return max(1, min(sizes) // per_domain)
+    if isinstance(epoch, int) and epoch > 0:
+        return epoch
+    raise DataError(f"epoch={epoch!r} is not a length; use 'largest', 'smallest' or steps > 0.")

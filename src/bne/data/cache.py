@@ -1,0 +1,180 @@
+"""Decoded and resized images, kept on disk so that they are decoded once.
+
+The cache is a folder that holds
+
+    images-<key>/     the pixels of one set, named after its contents and the way they were resized
+    stamps/<key>      the digest of those contents, named after the files' names and stamps
+    partial/          what is being written; a leftover is removed by the next preparation
+    lock              held by the one process that writes
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bne.data.decoding import UNREADABLE, decode_to_file, digest_all
+from bne.data.folderlock import locked
+from bne.data.images import DataError
+from bne.data.prepared import PreparedImages
+from bne.data.store import Store, bytes_per_image, digest, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from bne.data.images import ImageSet
+
+
+def default_folder() -> Path:
+    """`$BNE_CACHE`, or `bne` in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`)."""
+    if chosen := os.environ.get("BNE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bne"
+
+
+def prepare(
+    images: ImageSet,
+    folder: Path | str | None = None,
+    size: int = 256,
+    *,
+    skip_bad: bool = False,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> PreparedImages:
+    """Decodes and resizes images once, and opens the result at once every later time.
+
+    If no file's stamp has changed nothing is read; if some have, all files are hashed, and decoded
+    only if a content is new. Safe to interrupt, and to call in several processes at once.
+
+    Args:
+        images: What to prepare.
+        folder: The cache; `default_folder()` if None.
+        size: Height and width to resize every image to, whatever its aspect.
+        skip_bad: Leave out images that cannot be read instead of failing.
+        progress: Called with (images done, images in all) while images are decoded.
+
+    Raises:
+        DataError: Images cannot be read (all are listed), or the cache cannot be written.
+    """
+    if not images.files:
+        raise DataError("There are no images to prepare; check the path of the data set.")
+    folder = Path(folder) if folder is not None else default_folder()
+    cache = _Cache(folder, images, size)
+    store = cache.known_store()
+    if store is None:
+        try:
+            store = cache.make_store(skip_bad, progress)
+        except OSError as error:
+            raise _cannot_write(folder, error, cache.bytes_needed) from error
+    problems = store.problems()
+    if problems and not skip_bad:
+        raise _bad_images(problems.values(), len(images))
+    kept = images.select(place for place in range(len(images)) if place not in problems)
+    return PreparedImages(kept, store.pixels(), store.folder, tuple(problems.values()))
+
+
+@dataclass(frozen=True)
+class _Cache:
+    """A cache folder, as one set of images at one size sees it."""
+
+    folder: Path
+    images: ImageSet
+    size: int
+
+    @property
+    def bytes_needed(self) -> int:
+        return len(self.images) * bytes_per_image(self.size)
+
+    @cached_property
+    def stamp_file(self) -> Path:
+        stamps = (part for file in self.images.files for part in (file.name, file.stamp))
+        return self.folder / "stamps" / digest(stamps)
+
+    def known_store(self) -> Store | None:
+        """The store of these images if it is there and their stamps are known; reads no image."""
+        try:
+            return self.whole_store(self.stamp_file.read_text())
+        except OSError:
+            return None
+
+    def whole_store(self, contents: str) -> Store | None:
+        store = Store.of(self.folder, contents, self.size)
+        return store if store.is_whole() else None
+
+    def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> Store:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with locked(self.folder):
+            # Whoever held the lock before us may have made it.
+            store = self.known_store() or self.store_by_contents()
+            if store is not None:
+                return store
+            partial = self.folder / "partial"
+            shutil.rmtree(partial, ignore_errors=True)
+            self.check_space()
+            partial.mkdir()
+            try:
+                return self.decode_into(Store(partial, self.size), skip_bad, progress)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+
+    def store_by_contents(self) -> Store | None:
+        """Hashes the images if some store could turn out to be theirs."""
+        stores = (Store(folder, self.size) for folder in self.folder.glob("images-*"))
+        if not any(store.is_of(len(self.images)) for store in stores):
+            return None  # so a first preparation reads every file once
+        digests = digest_all(self.images.files)
+        store = self.whole_store(digest(digests))
+        if store is not None:
+            self.remember(digests)
+        return store
+
+    def decode_into(
+        self, partial: Store, skip_bad: bool, progress: Callable[[int, int], None]
+    ) -> Store:
+        decoded = decode_to_file(self.images.files, partial.pixels_file, self.size, progress)
+        problems = {i: one.problem for i, one in enumerate(decoded) if one.problem is not None}
+        if problems and (not skip_bad or len(problems) == len(decoded)):
+            raise _bad_images(problems.values(), len(decoded))
+        partial.finish(len(decoded), problems)
+        digests = [one.digest for one in decoded]
+        store = Store.of(self.folder, digest(digests), self.size)
+        shutil.rmtree(store.folder, ignore_errors=True)  # exists only if it is damaged
+        partial.folder.rename(store.folder)
+        sync(self.folder)
+        self.remember(digests)
+        return store
+
+    def remember(self, digests: list[str]) -> None:
+        """Notes the contents under today's stamps."""
+        if UNREADABLE in digests:
+            return  # such a file may become readable without a new stamp
+        self.stamp_file.parent.mkdir(exist_ok=True)
+        fresh = self.stamp_file.with_suffix(".new")
+        fresh.write_text(digest(digests))
+        fresh.rename(self.stamp_file)
+
+    def check_space(self) -> None:
+        if shutil.disk_usage(self.folder).free < self.bytes_needed:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _bad_images(problems: Collection[str], total: int) -> DataError:
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    return DataError(
+        f"{len(problems)} of {total} images cannot be read; mend them, or leave them out with "
+        f"skip_bad=True (--skip-bad):\n{lines}"
+    )
+
+
+def _cannot_write(folder: Path, error: OSError, needed: int) -> DataError:
+    advice = "choose another folder with --cache or BNE_CACHE"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DataError(
+            f"{folder}: the disk is too full for the prepared images, which need "
+            f"{needed / 1e9:.2f} GB; make room or {advice}."
+        )
+    return DataError(f"{folder}: the cache cannot be written ({error.strerror}); {advice}.")

@@ -1,0 +1,107 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from bne import cli
+from tests.data.small import names, write
+
+
+def bne(*arguments: object) -> int:
+    """Runs the command line as the console script does; returns the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["bne", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    return caught.value.code or 0
+
+
+def test_a_sound_copy_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, *names("art photo", "cat dog", 3))
+    assert bne("data", "check", tmp_path) == 0
+    output = capsys.readouterr().out
+    assert "12 images. All is well." in output
+    row = next(line for line in output.splitlines() if "dog" in line)
+    assert row.split()[1::2] == ["dog", "3", "3"]
+
+
+def test_what_is_wrong_is_printed_and_the_exit_code_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, *names("art photo", "cat [red]dog", 1))
+    (tmp_path / "art/[red]dog/0.png").write_bytes(b"")
+    assert bne("data", "check", tmp_path) == 1
+    output = capsys.readouterr().out
+    assert "Wrong: art/[red]dog/0.png: the file is not a JPEG" in output
+    assert "1 things are wrong." in output
+
+
+def test_json_is_all_of_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, *names("art photo", "cat dog", 1))
+    assert bne("data", "check", tmp_path, "--json", "--benchmark", "pacs") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert report["counts"]["dog"] == {"art": 1, "photo": 1}
+    assert "The domain sketch of PACS is missing." in report["errors"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_bomb_is_one_of_the_wrong_things(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, *names("art photo", "cat", 1))
+    Image.new("1", (10_000, 10_000)).save(tmp_path / "art/cat/big.png")
+    assert bne("data", "check", tmp_path) == 1
+    captured = capsys.readouterr()
+    assert "Wrong: art/cat/big.png: more than 64 megapixels" in captured.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: there is no such file or folder."),
+        ([".", "--benchmark", "pcas"], "There is no benchmark 'pcas'; choose from pacs"),
+        (["."], ".: holds no images; expected domain/class/image below it."),
+    ],
+)
+def test_errors_are_one_sentence(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("BNE_DEBUG", raising=False)
+    assert bne("data", "check", *arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith(f"Error: {message}")
+    assert captured.err.count("\n") == 1
+
+
+def test_debug_shows_where_an_error_came_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BNE_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["bne", "data", "check", str(tmp_path / "nowhere")])
+    with pytest.raises(Exception, match="nowhere: there is no such file") as caught:
+        cli.main()
+    assert type(caught.value).__name__ == "DataError"
+
+
+def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bne("--version") == 0
+    assert capsys.readouterr().out.startswith("bne 0.")
+    assert bne("data", "check", "--help") == 0
+    assert "Example: bne data check data/pacs --benchmark pacs" in capsys.readouterr().out
+
+
+def test_office_caltech_passes(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = shared / "data/office_caltech"
+    assert bne("data", "check", path, "--benchmark", "office_caltech", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["errors"] == []
+    assert sum(sum(row.values()) for row in report["counts"].values()) == 2533

@@ -1,0 +1,108 @@
+import pytest
+import torch
+from torchvision.transforms.v2 import functional as tv
+
+from bne.data import augment
+from bne.data.augment import Augmentation
+from bne.data.images import DataError
+from bne.models.preprocessing import Preprocessing
+
+PLAIN = Preprocessing(24, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+IMAGENET = Preprocessing(24)
+
+
+def noise(count: int, size: int = 32) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 256, (count, 3, size, size), dtype=torch.uint8, generator=generator)
+
+
+def places() -> torch.Tensor:
+    """One image whose pixels tell where they were: red the row, green the column."""
+    rows, columns = torch.meshgrid(torch.arange(32), torch.arange(32), indexing="ij")
+    return torch.stack((rows, columns, 0 * rows)).to(torch.uint8)
+
+
+def test_paper_is_a_crop_and_a_flip_and_every_one_comes_up() -> None:
+    images = places().expand(4000, -1, -1, -1)
+    cut = (Augmentation("paper", PLAIN)(images, 0) * 255).round().long()
+    top, left = cut[:, 0, 0, 0], cut[:, 1].amin((1, 2))
+    flip = cut[:, 1, 0, 0] > cut[:, 1, 0, -1]
+    for i in range(50):
+        expected = tv.crop(images[i], int(top[i]), int(left[i]), 24, 24)
+        expected = tv.horizontal_flip(expected) if flip[i] else expected
+        assert torch.equal(cut[i], expected.long())
+    for found in (top, left):
+        assert torch.bincount(found, minlength=9).min() > 4000 / 9 * 0.8
+        assert found.max() == 8
+    assert 0.45 < flip.float().mean() < 0.55
+    assert torch.corrcoef(torch.stack((top, left, flip)).float()).triu(1).abs().max() < 0.06
+
+
+def test_strong_is_torchvisions_operations_in_order() -> None:
+    images = noise(40)
+    draws = augment._draws(0, 3, torch.arange(40))
+    ours = Augmentation("strong", IMAGENET)(images, 3)
+    for i, u in enumerate(draws.tolist()):
+        area, aspect = 32 * 32 * (0.5 + 0.5 * u[0]), (4 / 3) ** (2 * u[1] - 1)
+        height = min(32, round((area / aspect) ** 0.5))
+        width = min(32, round((area * aspect) ** 0.5))
+        top, left = int(u[2] * (33 - height)), int(u[3] * (33 - width))
+        image = tv.to_dtype(images[i], torch.float32, scale=True)
+        image = tv.resized_crop(image, top, left, height, width, [24, 24], antialias=False)
+        image = tv.horizontal_flip(image) if u[4] < 0.5 else image
+        image = tv.adjust_brightness(image, 0.7 + 0.6 * u[5])
+        image = tv.adjust_contrast(image, 0.7 + 0.6 * u[6])
+        image = tv.adjust_saturation(image, 0.7 + 0.6 * u[7])
+        image = tv.adjust_hue(image, -0.3 + 0.6 * u[8])
+        image = tv.rgb_to_grayscale(image, 3) if u[9] < 0.1 else image
+        expected = tv.normalize(image, list(IMAGENET.mean), list(IMAGENET.std))
+        torch.testing.assert_close(ours[i], expected, rtol=0, atol=2e-4)
+
+
+def test_strong_boxes_hold_half_the_area_and_lie_inside() -> None:
+    images = places().expand(2000, -1, -1, -1)
+    boxes: list[tuple[torch.Tensor, ...]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        original = augment.resized_crop
+        patch.setattr(
+            augment, "resized_crop", lambda *args: (boxes.append(args[1:5]), original(*args))[1]
+        )
+        Augmentation("strong", PLAIN)(images, 0)
+    ((top, left, height, width),) = boxes
+    assert (height * width).min() > 0.47 * 32 * 32  # sides are rounded
+    assert (top.min(), left.min()) == (0, 0)
+    assert (top + height).max() == 32
+    assert (left + width).max() == 32
+    assert (height / width).min() < 0.8
+    assert (height / width).max() > 1.25
+
+
+@pytest.mark.parametrize("strength", ["paper", "strong"])
+def test_a_change_follows_from_seed_step_and_position_alone(strength: augment.Strength) -> None:
+    images = noise(1).expand(12, -1, -1, -1)
+    change = Augmentation(strength, PLAIN, seed=1)
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = change(images, 5)
+    assert torch.equal(torch.get_rng_state(), state)
+    change(images, 6)
+    assert torch.equal(change(images, 5), first)
+    assert not torch.equal(change(images, 6), first)
+    assert not torch.equal(Augmentation(strength, PLAIN, seed=2)(images, 5), first)
+    assert len({one.sum().item() for one in first}) > 8
+    share = torch.tensor([2, 3, 6, 7])
+    torch.testing.assert_close(change(images[share], 5, share), first[share])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("strength", ["paper", "strong"])
+def test_the_gpu_gives_the_same(strength: augment.Strength) -> None:
+    images, change = noise(12), Augmentation(strength, IMAGENET)
+    torch.testing.assert_close(change(images.cuda(), 0).cpu(), change(images, 0), rtol=0, atol=1e-4)
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(DataError, match="'mild' is not known"):
+        Augmentation("mild", PLAIN)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="23 pixels are too small for crops of 24"):
+        Augmentation("paper", PLAIN)(noise(2, 23), 0)

@@ -1,0 +1,133 @@
+import csv
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from bne.data.batches import DomainBatches
+from bne.data.images import DataError
+
+SETS = {"art": range(10), "photo": range(10, 35), "sketch": range(35, 42)}
+
+
+def seen(batches: DomainBatches, steps: int) -> list[list[int]]:
+    return [batches.batch(step).tolist() for step in range(steps)]
+
+
+def test_a_batch_is_as_many_of_each_domain_in_domain_order() -> None:
+    batches = DomainBatches(SETS, 4)
+    for numbers in seen(batches, 20):
+        assert [n in images for images in SETS.values() for n in numbers] == [
+            place // 4 == domain for domain in range(3) for place in range(12)
+        ]
+    assert batches.domains.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert batches.positions.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("per_domain", [1, 4, 5, 16])
+def test_every_domain_is_an_endless_series_of_shuffles(per_domain: int) -> None:
+    batches = DomainBatches(SETS, per_domain)
+    steps = seen(batches, 100)
+    for place, images in enumerate(SETS.values()):
+        start = place * per_domain
+        series = [n for numbers in steps for n in numbers[start : start + per_domain]]
+        rounds = [
+            tuple(series[i : i + len(images)])
+            for i in range(0, len(series) - len(images) + 1, len(images))
+        ]
+        assert all(sorted(one) == list(images) for one in rounds)
+        assert len(set(rounds)) > 0.9 * len(rounds)  # few images have few orders
+
+
+def test_another_domain_changes_no_order() -> None:
+    few = seen(DomainBatches({"photo": SETS["photo"]}, 4, seed=3), 9)
+    many = seen(DomainBatches(SETS, 4, seed=3), 9)
+    assert few == [numbers[4:8] for numbers in many]
+
+
+def test_domains_of_equal_size_and_seeds_differ() -> None:
+    sets = {"a": range(50), "b": range(50)}
+    numbers = DomainBatches(sets, 50).batch(0).view(2, 50)
+    assert not torch.equal(numbers[0], numbers[1])
+    assert not torch.equal(numbers, DomainBatches(sets, 50, seed=1).batch(0).view(2, 50))
+
+
+def test_no_global_random_state_is_touched_or_used() -> None:
+    torch.manual_seed(1)
+    state = torch.get_rng_state()
+    first = seen(DomainBatches(SETS, 4), 5)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.manual_seed(2)
+    assert seen(DomainBatches(SETS, 4), 5) == first
+
+
+@pytest.mark.parametrize(("epoch", "steps"), [("largest", 6), ("smallest", 1), (9, 9)])
+def test_the_length_of_an_epoch(epoch: str | int, steps: int) -> None:
+    batches = DomainBatches(SETS, 4, epoch=epoch)  # type: ignore[arg-type]
+    assert batches.steps_per_epoch == steps
+    assert batches.rest_of_epoch() == range(steps)
+    batches.step = steps
+    assert batches.rest_of_epoch() == range(steps, 2 * steps)
+
+
+def test_pacs_has_220_steps_an_epoch(shared: Path) -> None:
+    with (shared / "data/pacs/split.csv").open() as table:
+        sizes = Counter(row["domain"] for row in csv.DictReader(table) if row["split"] == "train")
+    for target, steps in {"art_painting": 220, "cartoon": 220, "photo": 220, "sketch": 131}.items():
+        sources = {name: range(size) for name, size in sizes.items() if name != target}
+        assert DomainBatches(sources, 16).steps_per_epoch == steps
+
+
+def test_resumes_in_the_middle_of_an_epoch_through_json() -> None:
+    batches = DomainBatches(SETS, 4, seed=5)
+    batches.step = 8
+    state = json.loads(json.dumps(batches.state_dict()))
+    resumed = DomainBatches(SETS, 4, seed=5)
+    resumed.load_state_dict(state)
+    assert resumed.rest_of_epoch() == range(8, 12)
+
+
+@pytest.mark.parametrize(
+    ("other", "field"),
+    [
+        (DomainBatches(SETS, 4, seed=6), "seed"),
+        (DomainBatches(SETS, 8, seed=5), "per_domain"),
+        (DomainBatches({"art": range(9)}, 4, seed=5), "images"),
+    ],
+)
+def test_a_state_of_other_batches_is_refused(other: DomainBatches, field: str) -> None:
+    state = DomainBatches(SETS, 4, seed=5).state_dict()
+    with pytest.raises(DataError, match=f"saved batches have {field}="):
+        other.load_state_dict(state)
+    with pytest.raises(DataError, match="step=-1"):
+        DomainBatches(SETS, 4, seed=5).load_state_dict({**state, "step": -1})
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_processes_together_hold_the_batch_of_one(world_size: int) -> None:
+    whole = DomainBatches(SETS, 4)
+    shares = [DomainBatches(SETS, 4, rank=r, world_size=world_size) for r in range(world_size)]
+    for step in range(10):
+        together = torch.full((12,), -1)
+        domains = torch.full((12,), -1)
+        for share in shares:
+            assert len(share.batch(step)) == 12 // world_size
+            together[share.positions] = share.batch(step)
+            domains[share.positions] = share.domains
+        assert torch.equal(together, whole.batch(step))
+        assert torch.equal(domains, whole.domains)
+    assert {share.steps_per_epoch for share in shares} == {whole.steps_per_epoch}
+
+
+def test_what_makes_no_sense_is_refused() -> None:
+    with pytest.raises(DataError, match="choose a multiple of 3"):
+        DomainBatches(SETS, 4, world_size=3)
+    with pytest.raises(DataError, match="'empty' has no images"):
+        DomainBatches({**SETS, "empty": []}, 4)
+    with pytest.raises(DataError, match="no domain"):
+        DomainBatches({}, 4)
+    for epoch in ("longest", 0):
+        with pytest.raises(DataError, match="epoch="):
+            DomainBatches(SETS, 4, epoch=epoch)  # type: ignore[arg-type]
