@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint types unit format zoo lock clean
 
 demo: $(READY)
-	$(BIN)/python examples/quickstart.py
+	$(BIN)/bne demo
 
 test: lint types unit
 

@@ -6,7 +6,8 @@
 `prepare` compares a first preparation with the bare work in it: read, decode and resize the same
 files with the same library on the same number of processes, and keep nothing. `batches` trains a
 ResNet-18 in bf16 on random images of PACS' number and size, 16 of each of 3 domains a step, and
-says what share of a step goes when the batch is there already.
+says what share of a step goes when the batch is there already. README.md beside this file has the
+results.
 """
 
 import argparse
@@ -15,15 +16,17 @@ import os
 import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
-from bne.data.augment import Augmentation
+from bne.data.augment import Augmentation, Strength
 from bne.data.batches import DomainBatches
 from bne.data.cache import prepare
 from bne.data.feed import Feed
@@ -31,9 +34,44 @@ from bne.data.images import ImageFile, ImageSet, decode
 from bne.data.prepared import PreparedImages
 from bne.data.resize import resize
 from bne.data.sources import open_images
-from bne.models.preprocessing import Preprocessing
+from bne.ensemble import convert
+from bne.methods import BNE, DeepAll
+from bne.models.inputs import Preprocessing
 
 TRAIN_SIZES = {"art_painting": 1840, "cartoon": 2107, "sketch": 3531}  # PACS, target photo
+PACS_EPOCH = 220  # steps
+ROUNDS = 4
+
+Step = Callable[[Tensor, Tensor, Tensor], None]
+
+
+class Case(NamedTuple):
+    """One comparison of `batches`.
+
+    Attributes:
+        method: "DeepAll", or "BNE" in distance training.
+        run: how a step is run, "eager" or as a CUDA "graph", where the GPU sets the pace.
+        augmentation: its strength.
+        images_on_gpu: or streamed.
+        steps: an epoch.
+    """
+
+    method: str
+    run: str
+    augmentation: Strength
+    images_on_gpu: bool
+    steps: int
+
+
+CASES = (
+    Case("DeepAll", "graph", "paper", True, PACS_EPOCH),
+    Case("DeepAll", "eager", "paper", True, 100),
+    Case("DeepAll", "graph", "paper", False, 100),
+    Case("DeepAll", "graph", "strong", True, 100),
+    Case("DeepAll", "graph", "randaugment", True, 10),
+    Case("BNE", "graph", "paper", True, 20),
+    Case("BNE", "eager", "paper", True, 20),
+)
 
 
 def bare(files: tuple[ImageFile, ...]) -> int:
@@ -46,6 +84,7 @@ def compare_prepare(path: Path, rounds: int) -> dict[str, object]:
     images = open_images(path)
     chunks = [images.files[i : i + 32] for i in range(0, len(images), 32)]
     cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
     bare_times, prepare_times, open_times = [], [], []
     for _ in range(rounds):
         with ProcessPoolExecutor(cores) as pool:
@@ -58,6 +97,7 @@ def compare_prepare(path: Path, rounds: int) -> dict[str, object]:
         "benchmark": "prepare",
         "images": len(images),
         "cores": cores,
+        "load_before": load,
         "bare_s": min(bare_times),
         "prepare_s": min(prepare_times),
         "ratio": min(prepare_times) / min(bare_times),
@@ -67,93 +107,100 @@ def compare_prepare(path: Path, rounds: int) -> dict[str, object]:
     }
 
 
-def compare_batches(strength: str, resident: bool, graphed: bool, steps: int) -> dict[str, object]:
+def compare_batches(case: Case, prepared: PreparedImages) -> dict[str, object]:
     """Times training steps with and without the making of batches."""
     device = torch.device("cuda")
-    prepared = random_images(sum(TRAIN_SIZES.values()))
-    numbers = iter(range(len(prepared)))
-    members = {name: list(islice(numbers, size)) for name, size in TRAIN_SIZES.items()}
-    batches = DomainBatches(members, 16, epoch=steps)
-    feed = Feed(prepared, device, resident=resident)
-    augment = Augmentation(strength, Preprocessing(224))
-
-    def make() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        for batch in feed.epoch(batches):
-            yield augment(batch.images, batch.step, batch.positions), batch.labels
-
-    images, labels = next(make())
-    train = graphed_step(images, labels) if graphed else training_step(device)
-
-    def with_batches() -> None:
-        for pair in make():
-            train(*pair)
+    count = 16 * len(TRAIN_SIZES)
+    images = torch.randn(count, 3, 224, 224, device=device).to(memory_format=torch.channels_last)
+    labels = torch.arange(count, device=device) % 7
+    domains = torch.arange(len(TRAIN_SIZES), device=device).repeat_interleave(16)
+    step = training_step(case)
+    if case.run == "graph":
+        step = graphed(step, images, labels, domains)
 
     def without_batches() -> None:
-        for _ in range(steps):
-            train(images, labels)
+        for _ in range(case.steps):
+            step(images, labels, domains)
+
+    gpu_seconds(without_batches)  # warms up the step, but nothing that makes batches
+    numbers = iter(range(len(prepared)))
+    members = {name: list(islice(numbers, size)) for name, size in TRAIN_SIZES.items()}
+    batches = DomainBatches(members, 16, epoch=case.steps)
+    augmentation = Augmentation(case.augmentation, Preprocessing(224))
+    start = time.perf_counter()
+    feed = Feed(prepared, device, resident=case.images_on_gpu)
+    upload_s = time.perf_counter() - start
+
+    def with_batches() -> None:
+        for batch in feed.epoch(batches, augmentation):
+            step(batch.images, batch.labels, batch.domains)
 
     def only_batches() -> None:
-        for _ in make():
+        for _ in feed.epoch(batches, augmentation):
             pass
 
+    first_batch_s = gpu_seconds(lambda: next(feed.epoch(batches, augmentation)))
     batches.step = 0
     works = {"full": with_batches, "fixed": without_batches, "alone": only_batches}
     times: dict[str, list[float]] = {name: [] for name in works}
-    for round_ in range(6):  # interleaved, so that a change of clock hits all alike
+    for _ in range(1 + ROUNDS):  # interleaved, so that a change of clock hits all alike
         for name, work in works.items():
-            taken = gpu_seconds(work) / steps * 1e3
-            if round_ > 0:  # the first one warms up
-                times[name].append(taken)
-    full, fixed, alone = (median(times[name]) for name in works)
+            times[name].append(gpu_seconds(work) / case.steps * 1e3)
+    first = times["full"][0] + first_batch_s / case.steps * 1e3
+    full, fixed, alone = (median(times[name][1:]) for name in works)
     return {
         "benchmark": "batches",
-        "augmentation": strength,
-        "images_on_gpu": resident,
-        "cuda_graph": graphed,
+        **case._asdict(),
         "device": torch.cuda.get_device_name(device),
+        "first_upload_s": upload_s,
+        "first_batch_s": first_batch_s,
         "step_ms": full,
+        "step_in_first_epoch_ms": first,
         "step_on_fixed_batch_ms": fixed,
         "batches_alone_ms": alone,
         "share_of_step": (full - fixed) / full,
+        "share_in_first_epoch": (first - fixed) / first,
+        "all_step_ms": times["full"],
+        "all_step_on_fixed_batch_ms": times["fixed"],
     }
 
 
-def training_step(device: torch.device) -> Callable[[torch.Tensor, torch.Tensor], None]:
+def training_step(case: Case) -> Step:
     """A step of ResNet-18 in bf16."""
     from torchvision.models import resnet18
 
-    network = resnet18(num_classes=7).to(device, memory_format=torch.channels_last)
-    optimiser = torch.optim.SGD(network.parameters(), 1e-3, momentum=0.9, fused=True)
+    network = resnet18(num_classes=7)
+    bne = case.method == "BNE"
+    method = BNE(convert(network, TRAIN_SIZES), distance_training=True) if bne else DeepAll(network)
+    method.to("cuda", memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimiser = torch.optim.SGD(method.parameters(), 1e-3, momentum=0.9, fused=True)
 
-    def step(images: torch.Tensor, labels: torch.Tensor) -> None:
+    def step(images: Tensor, labels: Tensor, domains: Tensor) -> None:
         optimiser.zero_grad()
         with torch.autocast("cuda", torch.bfloat16, cache_enabled=False):
-            loss = torch.nn.functional.cross_entropy(network(images), labels)
+            loss = method.loss(images, labels, domains)
         loss.backward()
         optimiser.step()
 
     return step
 
 
-def graphed_step(
-    images: torch.Tensor, labels: torch.Tensor
-) -> Callable[[torch.Tensor, torch.Tensor], None]:
-    """The same as one CUDA graph: then the GPU, not Python, sets the pace."""
-    step = training_step(images.device)
-    fixed_images, fixed_labels = images.clone(), labels.clone()
+def graphed(step: Step, *example: Tensor) -> Step:
+    """The same step as one CUDA graph."""
+    fixed = [tensor.clone() for tensor in example]
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
-            step(fixed_images, fixed_labels)
+            step(*fixed)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        step(fixed_images, fixed_labels)
+        step(*fixed)
 
-    def replay(images: torch.Tensor, labels: torch.Tensor) -> None:
-        fixed_images.copy_(images)
-        fixed_labels.copy_(labels)
+    def replay(*batch: Tensor) -> None:
+        for own, given in zip(fixed, batch, strict=True):
+            own.copy_(given)
         graph.replay()
 
     return replay
@@ -161,7 +208,8 @@ def graphed_step(
 
 def random_images(count: int) -> PreparedImages:
     """Images as `prepare` would give them, of noise."""
-    pixels = torch.randint(0, 256, (count, 256, 256, 3), dtype=torch.uint8)
+    pixels = torch.randint(-(2**63), 2**63 - 1, (count, 256 * 256 * 3 // 8)).view(torch.uint8)
+    pixels = pixels.view(count, 256, 256, 3)
     files = tuple(ImageFile(str(i), i % 7, 0, bytes, "") for i in range(count))
     return PreparedImages(ImageSet(("all",), tuple("0123456"), files), pixels, Path())
 
@@ -179,35 +227,33 @@ def gpu_seconds(work: Callable[[], object]) -> float:
     return seconds(lambda: (work(), torch.cuda.synchronize()))
 
 
-def show(rows: list[dict[str, object]]) -> None:
-    """Prints a table and a line of JSON for each result."""
-    for row in rows:
-        for key, value in row.items():
-            print(f"{key:>24}  {value:.3f}" if isinstance(value, float) else f"{key:>24}  {value}")
+def show(row: dict[str, object], record: Path | None) -> None:
+    """Prints a result as a table, and records it as a line of JSON."""
+    for key, value in row.items():
+        print(f"{key:>26}  {value:.4f}" if isinstance(value, float) else f"{key:>26}  {value}")
+    print(flush=True)
+    if record:
         versions = {"torch": torch.__version__, "python": platform.python_version()}
-        print(json.dumps({**row, **versions}), flush=True)
+        with record.open("a") as file:
+            file.write(json.dumps({**row, **versions}) + "\n")
 
 
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", type=Path, help="a .jsonl file to add the results to")
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("prepare")
     one.add_argument("path", type=Path)
     one.add_argument("--rounds", type=int, default=5)
-    two = verbs.add_parser("batches")
-    two.add_argument("--steps", type=int, default=100)
+    verbs.add_parser("batches")
     options = parser.parse_args()
     if options.verb == "prepare":
-        show([compare_prepare(options.path, options.rounds)])
+        show(compare_prepare(options.path, options.rounds), options.record)
     else:
-        cases = (
-            ("paper", True, True),
-            ("paper", True, False),
-            ("paper", False, True),
-            ("strong", True, True),
-        )
-        show([compare_batches(*case, options.steps) for case in cases])
+        prepared = random_images(sum(TRAIN_SIZES.values()))
+        for case in CASES:
+            show(compare_batches(case, prepared), options.record)
 
 
 if __name__ == "__main__":

@@ -167,7 +167,7 @@ class TestBadInput:
             net(images, domains=domains)
 
     def test_unknown_branch(self, net):
-        with pytest.raises(ValueError, match="'music'.*'art', 'cartoon', 'photo'"):
+        with pytest.raises(ValueError, match=r"'music'.*'art', 'cartoon', 'photo'"):
             net.branch("music")
 
     def test_auxiliary_outputs_cannot_be_mixed(self, images):

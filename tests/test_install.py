@@ -14,7 +14,8 @@ import sys
 import torch
 loaded = set(sys.modules)
 import bne
-net = bne.convert(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)), ["a", "b"])
+model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
+net = bne.convert(model, ["a", "b"])
 assert net.eval()(torch.randn(2, 3, 8, 8)).shape == (2, 4, 6, 6)
 bne.wasserstein, bne.Embedding, bne.revert
 ours = {name.split(".")[0] for name in set(sys.modules) - loaded} - sys.stdlib_module_names

@@ -15,7 +15,7 @@ def test_the_code_blocks_run(capsys):
     for block in blocks:
         exec(block, names)
     assert "'photo': 0.3" in capsys.readouterr().out
-    assert names["distance_training"].isfinite()
+    assert names["loss"].isfinite()
     x = torch.rand(2, 3, 64, 64)
     branch = names["net"].explain(x).branch_logits[:, 2]
     torch.testing.assert_close(names["photo"].eval()(x), branch)

@@ -1,14 +1,18 @@
+from typing import get_args
+
 import pytest
 import torch
+from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from bne.data import augment
 from bne.data.augment import Augmentation
 from bne.data.images import DataError
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 
 PLAIN = Preprocessing(24, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 IMAGENET = Preprocessing(24)
+STRENGTHS = get_args(augment.Strength)
 
 
 def noise(count: int, size: int = 32) -> torch.Tensor:
@@ -77,7 +81,39 @@ def test_strong_boxes_hold_half_the_area_and_lie_inside() -> None:
     assert (height / width).max() > 1.25
 
 
-@pytest.mark.parametrize("strength", ["paper", "strong"])
+def test_without_flips_the_crops_are_the_same_and_none_is_mirrored() -> None:
+    images = places().expand(200, -1, -1, -1)
+    mirrored, plain = (Augmentation("paper", PLAIN, flip=flip)(images, 0) for flip in (True, False))
+    assert (plain[:, 1, 0, 0] < plain[:, 1, 0, -1]).all()
+    assert torch.equal(plain.sort(-1).values, mirrored.sort(-1).values)
+    ramp = places()[1].mul(8).expand(200, 3, -1, -1)  # grey, so that no change of hue shows
+    for flip in (True, False):
+        row = Augmentation("strong", PLAIN, flip=flip)(ramp, 0)[:, 0, 0]
+        assert bool((row[:, 0] < row[:, -1]).all()) is not flip
+
+
+def test_randaugment_is_torchvisions_one_image_at_a_time_then_strong() -> None:
+    images, seen = noise(6), []
+    strong = Augmentation("strong", PLAIN)
+    with pytest.MonkeyPatch.context() as patch:
+        forward = v2.RandAugment.forward
+        patch.setattr(
+            v2.RandAugment, "forward", lambda self, x: (seen.append(forward(self, x)), seen[-1])[1]
+        )
+        ours = Augmentation("randaugment", PLAIN)(images, 3)
+    assert len(seen) == 6
+    assert not torch.equal(torch.stack(seen), images)
+    assert torch.equal(ours, strong(torch.stack(seen), 3))
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_chosen_images_are_changed_as_if_there_were_no_others(strength: augment.Strength) -> None:
+    images, change = noise(9), Augmentation(strength, IMAGENET)
+    chosen = torch.tensor([8, 0, 3, 3])
+    assert torch.equal(change(images, 2, chosen=chosen), change(images[chosen], 2))
+
+
+@pytest.mark.parametrize("strength", STRENGTHS)
 def test_a_change_follows_from_seed_step_and_position_alone(strength: augment.Strength) -> None:
     images = noise(1).expand(12, -1, -1, -1)
     change = Augmentation(strength, PLAIN, seed=1)
@@ -92,6 +128,14 @@ def test_a_change_follows_from_seed_step_and_position_alone(strength: augment.St
     assert len({one.sum().item() for one in first}) > 8
     share = torch.tensor([2, 3, 6, 7])
     torch.testing.assert_close(change(images[share], 5, share), first[share])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("strength", STRENGTHS)
+def test_the_gpus_own_random_numbers_are_left_alone(strength: augment.Strength) -> None:
+    state = torch.cuda.get_rng_state()
+    Augmentation(strength, PLAIN)(noise(2).cuda(), 0)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from bne.data.crops import centre_crop, crop, resized_crop
+from bne.data.crops import centre_crop, crop, pick, resized_crop
 
 FLIP = torch.tensor([True, False, True, False])
 
@@ -24,6 +24,23 @@ def test_crop_is_torchvisions(memory_format: torch.memory_format) -> None:
     for i, image in enumerate(images):
         expected = flipped(tv.crop(image, int(top[i]), int(left[i]), 8, 8), bool(FLIP[i]))
         assert torch.equal(ours[i], expected)
+
+
+def test_crop_takes_the_chosen_images() -> None:
+    images = noise()
+    chosen = torch.tensor([3, 0, 3, 1, 1])
+    top, left = torch.tensor([0, 4, 2, 1, 3]), torch.tensor([7, 0, 3, 5, 6])
+    flip = torch.tensor([True, False, False, True, True])
+    ours = crop(images, top, left, flip, 8, chosen)
+    assert torch.equal(ours, crop(images[chosen], top, left, flip, 8))
+
+
+def test_pick_keeps_the_layout() -> None:
+    images = noise().to(memory_format=torch.channels_last)
+    chosen = torch.tensor([3, 0, 3])
+    picked = pick(images, chosen)
+    assert torch.equal(picked, images[chosen])
+    assert picked.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.mark.parametrize(("height", "width", "size"), [(12, 15, 8), (11, 12, 8), (9, 9, 9)])

@@ -1,20 +1,21 @@
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 import torch
 
+from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
-from bne.data.feed import AHEAD, Feed, fits
+from bne.data.feed import AHEAD, Feed, ahead, fits
 from bne.data.images import ImageFile, ImageSet
 from bne.data.prepared import PreparedImages
+from bne.models.inputs import Preprocessing
 
 SETS = {"art": range(10), "photo": range(10, 30)}
-DEVICES = [
-    "cpu",
-    pytest.param(
-        "cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-    ),
-]
+CROPS = Augmentation("paper", Preprocessing(4), seed=3)
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
 
 
 @pytest.fixture
@@ -27,57 +28,134 @@ def prepared() -> PreparedImages:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("resident", [True, False])
-def test_an_epoch_is_the_planned_images(
+def test_an_epoch_is_the_planned_images_augmented(
     prepared: PreparedImages, device: str, resident: bool
 ) -> None:
     batches = DomainBatches(SETS, 3, epoch=2 * AHEAD + 3)
     feed = Feed(prepared, device, resident=resident)
     for epoch in range(2):
-        got = list(feed.epoch(batches))
+        got = list(feed.epoch(batches, CROPS))
         assert [batch.step for batch in got] == [
             epoch * (2 * AHEAD + 3) + step for step in range(2 * AHEAD + 3)
         ]
         for batch in got:
             numbers = batches.batch(batch.step)
+            expected = CROPS(prepared.pixels[numbers].permute(0, 3, 1, 2), batch.step)
             assert batch.images.device.type == device
             assert batch.images.is_contiguous(memory_format=torch.channels_last)
-            assert torch.equal(batch.images.cpu(), prepared.pixels[numbers].permute(0, 3, 1, 2))
+            torch.testing.assert_close(batch.images.cpu(), expected)
             assert batch.labels.tolist() == [int(n) % 7 for n in numbers]
             assert batch.domains.tolist() == [0, 0, 0, 1, 1, 1]
 
 
+def test_two_processes_together_have_the_batches_of_one(prepared: PreparedImages) -> None:
+    feed = Feed(prepared, "cpu")
+    whole = DomainBatches(SETS, 4, epoch=3)
+    shares = [DomainBatches(SETS, 4, epoch=3, rank=rank, world_size=2) for rank in (0, 1)]
+    parts = [list(feed.epoch(share, CROPS)) for share in shares]
+    for batch, *both in zip(feed.epoch(whole, CROPS), *parts, strict=True):
+        for share, part in zip(shares, both, strict=True):
+            assert torch.equal(part.images, batch.images[share.positions])
+            assert torch.equal(part.labels, batch.labels[share.positions])
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("resident", [True, False])
-def test_the_state_counts_what_was_handed_out_not_what_was_read_ahead(
-    prepared: PreparedImages, resident: bool
+def test_the_state_counts_what_was_handed_out_not_what_was_made_ahead(
+    prepared: PreparedImages, device: str, resident: bool
 ) -> None:
-    feed = Feed(prepared, "cpu", resident=resident)
+    feed = Feed(prepared, device, resident=resident)
     whole = DomainBatches(SETS, 3, epoch=20)
-    expected = [batch.images for batch in feed.epoch(whole)]
+    expected = [batch.images for batch in feed.epoch(whole, CROPS)]
     first = DomainBatches(SETS, 3, epoch=20)
-    for batch in feed.epoch(first):
+    for batch in feed.epoch(first, CROPS):
         if batch.step == 6:
             break
     assert first.step == 7
     second = DomainBatches(SETS, 3, epoch=20)
     second.load_state_dict(first.state_dict())
-    rest = [batch.images for batch in feed.epoch(second)]
+    rest = [batch.images for batch in feed.epoch(second, CROPS)]
     assert len(rest) == 13
     assert all(map(torch.equal, rest, expected[7:]))
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("resident", [True, False])
-def test_all_in_order_for_evaluation(prepared: PreparedImages, resident: bool) -> None:
-    feed = Feed(prepared, "cpu", resident=resident)
+def test_all_in_order_for_evaluation(prepared: PreparedImages, device: str, resident: bool) -> None:
+    feed = Feed(prepared, device, resident=resident)
     images, labels = zip(*feed.gather(torch.arange(30).split(8)), strict=True)
     assert [len(part) for part in images] == [8, 8, 8, 6]
-    assert torch.equal(torch.cat(images).permute(0, 2, 3, 1), prepared.pixels)
-    assert torch.equal(torch.cat(labels), prepared.labels)
+    assert torch.equal(torch.cat(images).permute(0, 2, 3, 1).cpu(), prepared.pixels)
+    assert torch.equal(torch.cat(labels).cpu(), prepared.labels)
 
 
 def test_a_reader_that_fails_is_heard(prepared: PreparedImages) -> None:
     feed = Feed(prepared, "cpu", resident=False)
     with pytest.raises(IndexError):
         list(feed.gather([torch.tensor([99])]))
+
+
+def test_without_a_stream_an_item_is_made_when_asked_for() -> None:
+    made = []
+    items = ahead(_noting(made, 3), None)
+    assert made == []
+    assert next(items) == 0
+    assert made == [0]
+    assert list(items) == [1, 2]
+
+
+class _Stream:
+    """Notes what it is told to wait for."""
+
+    device = torch.device("cuda")
+
+    def __init__(self, note: Callable[[str], None], waits: str) -> None:
+        self.wait_stream = lambda other: note(waits)
+
+
+def test_with_a_stream_one_item_is_made_ahead_and_no_step_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[object] = []
+    main = _Stream(log.append, "the step waits for what is made")
+    side = _Stream(log.append, "making waits for the step")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: main)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+    for item in ahead(_noting(log, 3), side):  # type: ignore[arg-type]
+        log.append(f"step {item}")
+    wait, hold = "the step waits for what is made", "making waits for the step"
+    assert log == [
+        *(hold, 0),
+        *(wait, hold, 1, "step 0"),
+        *(wait, hold, 2, "step 1"),
+        *(wait, hold, "step 2"),
+    ]
+
+
+@NEEDS_GPU
+@pytest.mark.parametrize("slow", ["making", "step"])
+def test_streams_wait_for_each_other(slow: str) -> None:
+    """A value read before it is written, or overwritten before it is read, would show."""
+
+    def make() -> Iterator[torch.Tensor]:
+        for i in range(20):
+            if slow == "making":
+                torch.cuda._sleep(5_000_000)
+            yield torch.full((100_000,), i, device="cuda")
+
+    seen = []
+    for item in ahead(make(), torch.cuda.Stream()):
+        if slow == "step":
+            torch.cuda._sleep(5_000_000)
+        seen.append(item.clone())
+    for i, item in enumerate(seen):
+        assert (item == i).all()
+
+
+def _noting(made: list[object], count: int) -> Iterator[int]:
+    for i in range(count):
+        made.append(i)
+        yield i
 
 
 def test_fits_is_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,4 +170,4 @@ def test_fits_is_half_of_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_on_the_cpu_nothing_is_copied(prepared: PreparedImages) -> None:
     feed = Feed(prepared, "cpu")
     assert feed.resident
-    assert feed._pixels.data_ptr() == prepared.pixels.data_ptr()
+    assert feed._images.data_ptr() == prepared.pixels.data_ptr()

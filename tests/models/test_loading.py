@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from bne.models.backbone import Backbone
+from bne.models.inputs import Preprocessing
 from bne.models.loading import load
-from bne.models.preprocessing import Preprocessing
 
 
 def create(num_classes: int) -> nn.Module:

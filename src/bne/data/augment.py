@@ -7,12 +7,12 @@ from nothing else, so that a resumed run, another device and several processes c
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
 from bne.data import colour
-from bne.data.crops import crop, resized_crop
+from bne.data.crops import crop, pick, resized_crop
 from bne.data.images import DataError
 from bne.data.transform import normalise
 from bne.data.upload import upload
@@ -20,9 +20,9 @@ from bne.data.upload import upload
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from bne.models.preprocessing import Preprocessing
+    from bne.models.inputs import Preprocessing
 
-Strength = Literal["paper", "strong"]
+Strength = Literal["paper", "strong", "randaugment"]
 
 MIN_AREA = 0.5
 MAX_LOG_ASPECT = 0.2877  # log(4/3)
@@ -38,23 +38,51 @@ class Augmentation:
     "strong": a random crop of at least half the area and an aspect of 3:4 to 4:3, resized; a random
         flip; brightness, contrast and saturation scaled by 0.7 to 1.3 and hue turned by up to 0.3,
         in this order; one image in ten made grey.
+    "randaugment": torchvision's `RandAugment`, 2 operations of magnitude 9, then "strong". Slow: it
+        takes the images one by one.
     """
 
-    def __init__(self, strength: Strength, preprocessing: Preprocessing, seed: int = 0) -> None:
-        if strength not in ("paper", "strong"):
-            raise DataError(f"augmentation={strength!r} is not known; use 'paper' or 'strong'.")
-        self._change = _paper if strength == "paper" else _strong
+    def __init__(
+        self,
+        strength: Strength,
+        preprocessing: Preprocessing,
+        seed: int = 0,
+        *,
+        flip: bool = True,
+    ) -> None:
+        """Chooses the changes.
+
+        Args:
+            strength: One of the above.
+            preprocessing: The size of the crops, and the normalisation.
+            seed: Another seed gives other changes.
+            flip: Whether to mirror every other image; digits and text must not be.
+        """
+        if strength not in get_args(Strength):
+            raise DataError(
+                f"augmentation={strength!r} is not known; use 'paper', 'strong' or 'randaugment'."
+            )
+        self._strength = strength
         self._preprocessing = preprocessing
         self._seed = seed
+        self._flip_share = 0.5 if flip else 0.0
 
-    def __call__(self, images: Tensor, step: int, positions: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        images: Tensor,
+        step: int,
+        positions: Tensor | None = None,
+        chosen: Tensor | None = None,
+    ) -> Tensor:
         """Augments one batch.
 
         Args:
-            images: (B, 3, H, W) uint8.
+            images: (N, 3, H, W) uint8.
             step: Steps of training before this one.
             positions: (B,) int64 on the CPU, where each image stands in the batch of all processes
                 together; 0, 1, 2, ... if there is one process.
+            chosen: (B,) int64 on the CPU, which of the images make up the batch; all, in order, by
+                default.
 
         Returns:
             (B, 3, size, size) float32, normalised, where `size` is the preprocessing's.
@@ -66,41 +94,71 @@ class Augmentation:
                 "prepare them with a larger size."
             )
         if positions is None:
-            positions = torch.arange(len(images))
+            positions = torch.arange(len(images) if chosen is None else len(chosen))
         draws = _draws(self._seed, step, positions)
-        return normalise(self._change(images, draws, size), self._preprocessing)
+        if self._strength == "paper":
+            return normalise(self._paper(images, draws, chosen), self._preprocessing)
+        if chosen is not None:
+            images = pick(images, chosen)
+        if self._strength == "randaugment":
+            seeds = [_hash("randaugment", self._seed, step, p) for p in positions.tolist()]
+            images = _rand_augment(images, seeds)
+        return normalise(self._strong(images, draws), self._preprocessing)
+
+    def _paper(self, images: Tensor, draws: Tensor, chosen: Tensor | None) -> Tensor:
+        """(B, 3, size, size) uint8."""
+        size = self._preprocessing.size
+        height, width = images.shape[-2:]
+        top = (draws[:, 0] * (height - size + 1)).long()
+        left = (draws[:, 1] * (width - size + 1)).long()
+        flip = draws[:, 2] < self._flip_share
+        return crop(images, top, left, flip, size, chosen)
+
+    def _strong(self, images: Tensor, draws: Tensor) -> Tensor:
+        """(B, 3, size, size) in [0, 1]."""
+        full_height, full_width = images.shape[-2:]
+        area = full_height * full_width * _between(draws[:, 0], MIN_AREA, 1)
+        aspect = _between(draws[:, 1], -MAX_LOG_ASPECT, MAX_LOG_ASPECT).exp()
+        height = (area / aspect).sqrt().round().clamp(max=full_height)
+        width = (area * aspect).sqrt().round().clamp(max=full_width)
+        top = (draws[:, 2] * (full_height - height + 1)).floor()
+        left = (draws[:, 3] * (full_width - width + 1)).floor()
+        flip = draws[:, 4] < self._flip_share
+        size = self._preprocessing.size
+        changed = resized_crop(images.float() / 255, top, left, height, width, flip, size)
+        jitter = upload(_between(draws[:, 5:9].T, -JITTER, JITTER), images.device)
+        changed = colour.adjust_brightness(changed, 1 + jitter[0])
+        changed = colour.adjust_contrast(changed, 1 + jitter[1])
+        changed = colour.adjust_saturation(changed, 1 + jitter[2])
+        changed = colour.adjust_hue(changed, jitter[3])
+        return colour.drop_colour(changed, upload(draws[:, 9] < GREY_SHARE, images.device))
 
 
 def _draws(seed: int, step: int, positions: Tensor) -> Tensor:
     """(B, DRAWS) in [0, 1) on the CPU, so that every device gets the same."""
-    key = hashlib.sha256(f"augment/{seed}/{step}".encode()).digest()[:8]
-    generator = torch.Generator().manual_seed(int.from_bytes(key, "little", signed=True))
+    generator = torch.Generator().manual_seed(_hash("augment", seed, step))
     # Filled row by row, so a row does not depend on how many follow.
     return torch.rand(int(positions.max()) + 1, DRAWS, generator=generator)[positions]
 
 
-def _paper(images: Tensor, draws: Tensor, size: int) -> Tensor:
-    height, width = images.shape[-2:]
-    top = (draws[:, 0] * (height - size + 1)).long()
-    left = (draws[:, 1] * (width - size + 1)).long()
-    return crop(images, top, left, draws[:, 2] < 0.5, size)
+def _rand_augment(images: Tensor, seeds: list[int]) -> Tensor:
+    """Changes each of (B, 3, H, W) uint8 images by its own seed."""
+    from torchvision.transforms.v2 import RandAugment  # type: ignore[attr-defined]
+
+    change = RandAugment(num_ops=2, magnitude=9)
+    changed = torch.empty_like(images)
+    # It draws from the CPU's global generator; `torch.manual_seed` would set the GPUs' too.
+    with torch.random.fork_rng(devices=[]):
+        for i, seed in enumerate(seeds):
+            torch.default_generator.manual_seed(seed)
+            changed[i] = change(images[i])
+    return changed
 
 
-def _strong(images: Tensor, draws: Tensor, size: int) -> Tensor:
-    full_height, full_width = images.shape[-2:]
-    area = full_height * full_width * _between(draws[:, 0], MIN_AREA, 1)
-    aspect = _between(draws[:, 1], -MAX_LOG_ASPECT, MAX_LOG_ASPECT).exp()
-    height = (area / aspect).sqrt().round().clamp(max=full_height)
-    width = (area * aspect).sqrt().round().clamp(max=full_width)
-    top = (draws[:, 2] * (full_height - height + 1)).floor()
-    left = (draws[:, 3] * (full_width - width + 1)).floor()
-    changed = resized_crop(images.float() / 255, top, left, height, width, draws[:, 4] < 0.5, size)
-    jitter = upload(_between(draws[:, 5:9].T, -JITTER, JITTER), images.device)
-    changed = colour.adjust_brightness(changed, 1 + jitter[0])
-    changed = colour.adjust_contrast(changed, 1 + jitter[1])
-    changed = colour.adjust_saturation(changed, 1 + jitter[2])
-    changed = colour.adjust_hue(changed, jitter[3])
-    return colour.drop_colour(changed, upload(draws[:, 9] < GREY_SHARE, images.device))
+def _hash(*parts: object) -> int:
+    """A seed that differs wherever the parts do, the same on every machine."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def _between(draws: Tensor, low: float, high: float) -> Tensor:

@@ -13,26 +13,47 @@ from torch.nn.functional import grid_sample
 from bne.data.upload import upload
 
 
-def crop(images: Tensor, top: Tensor, left: Tensor, flip: Tensor, size: int) -> Tensor:
+def pick(images: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen ones, (B,) int64 on the CPU, of (N, C, H, W) images in `channels_last` format."""
+    pixels = images.permute(0, 2, 3, 1)
+    return pixels.index_select(0, upload(chosen, images.device)).permute(0, 3, 1, 2)
+
+
+def crop(
+    images: Tensor,
+    top: Tensor,
+    left: Tensor,
+    flip: Tensor,
+    size: int,
+    chosen: Tensor | None = None,
+) -> Tensor:
     """Cuts a square out of every image, and mirrors some: no pixel changes its value.
 
     Args:
-        images: (B, C, H, W) of any dtype.
+        images: (N, C, H, W) of any dtype; copied first if not in `channels_last` format.
         top: (B,) int64, the first row of each image's crop.
         left: (B,) int64, its first column.
         flip: (B,) bool, whether to mirror it left to right.
         size: Height and width of the crop.
+        chosen: (B,) int64, which of the images to cut from, all in order by default; of the others
+            nothing is read.
 
     Returns:
         (B, C, size, size), in `channels_last` format.
     """
+    if chosen is None:
+        chosen = torch.arange(len(images))
+    channels, height, width = images.shape[1:]
     places = torch.arange(size)
-    rows = top[:, None] + places
-    columns = left[:, None] + torch.where(flip[:, None], places.flip(0), places)
-    rows, columns = upload(torch.stack((rows, columns)), images.device).unbind()
-    batch = torch.arange(len(images), device=images.device)[:, None, None]
-    pixels = images.permute(0, 2, 3, 1)
-    return pixels[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    # Pixels are counted through all images: by one number each they are found two to three times
+    # as fast as by image, row and column.
+    lines = ((chosen * height + top) * width + left)[:, None] + places * width
+    columns = torch.where(flip[:, None], places.flip(0), places)
+    lines, columns = upload(torch.stack((lines, columns)), images.device).unbind()
+    numbers = lines[:, :, None] + columns[:, None, :]
+    pixels = images.permute(0, 2, 3, 1).reshape(-1, channels)
+    found = pixels.index_select(0, numbers.flatten())
+    return found.view(*numbers.shape, channels).permute(0, 3, 1, 2)
 
 
 def centre_crop(images: Tensor, size: int) -> Tensor:

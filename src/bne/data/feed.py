@@ -1,16 +1,17 @@
-"""Brings chosen images to the device: from its own memory, or streamed ahead of use.
+"""Brings training batches to the device: from images in its memory, or streamed ahead of use.
 
-The images of a batch are the same either way.
+The batches are the same either way.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
+from bne.data.crops import pick
 from bne.data.upload import upload
 
 if TYPE_CHECKING:
@@ -18,29 +19,29 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from bne.data.augment import Augmentation
     from bne.data.batches import DomainBatches
     from bne.data.prepared import PreparedImages
 
 READERS = 4
 AHEAD = 8  # batches read before they are asked for
 
+Item = TypeVar("Item")
+
 
 class Batch(NamedTuple):
     """One step's images of K domains, in domain order, on the device.
 
     Attributes:
-        images: (B, 3, size, size) uint8, in `channels_last` format.
+        images: (B, 3, size, size) float32, augmented and normalised, in `channels_last` format.
         labels: (B,) int64.
         domains: (B,) int64, in 0..K-1.
-        positions: (B,) int64, where each image stands in the batch of all processes together; on
-            the CPU, for `Augmentation`.
         step: Steps of training before this one.
     """
 
     images: Tensor
     labels: Tensor
     domains: Tensor
-    positions: Tensor
     step: int
 
 
@@ -67,45 +68,50 @@ class Feed:
         """
         self._device = torch.device(device)
         self.resident = fits(prepared.pixels, self._device) if resident is None else resident
-        home = self._device if self.resident else torch.device("cpu")
-        self._pixels = prepared.pixels.to(home)
-        self._labels = prepared.labels.to(home)
+        pixels = prepared.pixels.to(self._device) if self.resident else prepared.pixels
+        self._images = pixels.permute(0, 3, 1, 2)
+        self._labels = prepared.labels
+        # One for all epochs: every stream keeps the memory it has once used.
+        self._side = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
 
-    def epoch(self, batches: DomainBatches) -> Iterator[Batch]:
-        """The rest of the present epoch.
+    def epoch(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:
+        """The rest of the present epoch; on a GPU, each batch made while the last one is used.
 
         `batches.step` counts a batch as soon as it is handed out: save its state after the step
         that used it.
         """
-        domains = batches.domains.to(self._device)
-        steps = batches.rest_of_epoch()
-        pairs = self.gather(batches.batch(step) for step in steps)
-        for step, (images, labels) in zip(steps, pairs, strict=True):
-            batches.step = step + 1
-            yield Batch(images, labels, domains, batches.positions, step)
+        for batch in ahead(self._batches(batches, augmentation), self._side):
+            batches.step = batch.step + 1
+            yield batch
 
     def gather(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images and labels on the device, for each list of image numbers in `plan`.
+        """Images as they are and their labels, on the device, for each list of numbers in `plan`.
 
         Args:
             plan: (B,) int64 each, on the CPU; `torch.arange(n).split(256)` for all in order.
 
         Yields:
-            (B, 3, size, size) uint8 images in `channels_last` format and (B,) int64 labels.
+            (B, 3, H, W) uint8 images in `channels_last` format and (B,) int64 labels.
         """
-        pairs = map(self._take, plan) if self.resident else self._stream(plan)
-        for pixels, labels in pairs:
-            yield pixels.permute(0, 3, 1, 2), labels
+        for images, chosen, labels in self._find(plan):
+            yield images if chosen is None else pick(images, chosen), labels
 
-    def _take(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        numbers = upload(numbers, self._labels.device)
-        return self._pixels.index_select(0, numbers), self._labels.index_select(0, numbers)
+    def _batches(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:
+        domains = upload(batches.domains, self._device)
+        steps = batches.rest_of_epoch()
+        found = self._find(batches.batch(step) for step in steps)
+        for step, (images, chosen, labels) in zip(steps, found, strict=True):
+            changed = augmentation(images, step, batches.positions, chosen)
+            yield Batch(changed, labels, domains, step)
 
-    def _take_pinned(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        pixels, labels = self._take(numbers)
-        if self._device.type != "cuda":
-            return pixels, labels
-        return pixels.pin_memory(), labels.pin_memory()
+    def _find(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+        """Images on the device, which of them were asked for (None: all), and their labels."""
+        if self.resident:
+            for numbers in plan:
+                yield self._images, numbers, upload(self._labels[numbers], self._device)
+        else:
+            for images, labels in self._stream(plan):
+                yield upload(images, self._device), None, upload(labels, self._device)
 
     def _stream(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
         """Reads up to `AHEAD` batches early; copying memory frees the interpreter lock."""
@@ -113,19 +119,42 @@ class Feed:
             waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
             try:
                 for numbers in plan:
-                    waiting.append(readers.submit(self._take_pinned, numbers))
+                    waiting.append(readers.submit(self._read, numbers))
                     if len(waiting) > AHEAD:
-                        yield self._upload(*waiting.popleft().result())
+                        yield waiting.popleft().result()
                 while waiting:
-                    yield self._upload(*waiting.popleft().result())
+                    yield waiting.popleft().result()
             finally:  # the caller may stop early
                 readers.shutdown(cancel_futures=True)
 
-    def _upload(self, pixels: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        return (
-            pixels.to(self._device, non_blocking=True),
-            labels.to(self._device, non_blocking=True),
-        )
+    def _read(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        images = pick(self._images, numbers)
+        return images.pin_memory() if self._side else images, self._labels[numbers]
+
+
+def ahead(items: Iterator[Item], side: torch.cuda.Stream | None) -> Iterator[Item]:
+    """Makes each item on a GPU stream of its own while the one before it is used.
+
+    Args:
+        items: What to hand out, made when asked for.
+        side: The stream to make them on; without one, items are handed out as they are made.
+    """
+    if side is None:
+        yield from items
+        return
+
+    def make() -> Item | None:
+        # Items handed out earlier are perhaps still in use, and their memory is used again here.
+        side.wait_stream(torch.cuda.current_stream(side.device))
+        with torch.cuda.stream(side):
+            return next(items, None)
+
+    item = make()
+    while item is not None:
+        torch.cuda.current_stream(side.device).wait_stream(side)
+        following = make()
+        yield item
+        item = following
 
 
 def fits(pixels: Tensor, device: torch.device) -> bool:

@@ -12,7 +12,7 @@ import torch
 from bne.data.crops import centre_crop
 from bne.data.images import DataError, decode, to_rgb
 from bne.data.resize import resize
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
     """
     white = 255 if images.dtype == torch.uint8 else 1
     scale, shift = _scale_and_shift(preprocessing, white, images.device)
-    return images * scale + shift
+    return torch.addcmul(shift, images, scale)
 
 
 @cache  # making them anew would copy to the device at every step

@@ -10,31 +10,24 @@ if TYPE_CHECKING:
     from torch.optim import Optimizer
     from torch.optim.lr_scheduler import LRScheduler
 
-    from bne.data.augment import Augmentation
     from bne.data.feed import Batch
     from bne.methods import Method
 
 
 def train(
-    method: Method,
-    batches: Iterable[Batch],
-    augmentation: Augmentation,
-    optimiser: Optimizer,
-    schedule: LRScheduler,
+    method: Method, batches: Iterable[Batch], optimiser: Optimizer, schedule: LRScheduler
 ) -> None:
     """Takes one optimiser step a batch.
 
     Args:
         method: what is trained.
-        batches: of uint8 images, in domain order.
-        augmentation: makes a batch's normalised images.
+        batches: of normalised images, in domain order.
         optimiser: over the method's parameters.
         schedule: of the learning rate, advanced every step.
     """
     method.train()
     for batch in batches:
-        images = augmentation(batch.images, batch.step, batch.positions)
         optimiser.zero_grad(set_to_none=True)
-        method.loss(images, batch.labels, batch.domains).backward()
+        method.loss(batch.images, batch.labels, batch.domains).backward()
         optimiser.step()
         schedule.step()

@@ -6,7 +6,7 @@ bne.models.preprocessing(model)  # the input size and normalisation it expects
 
 from bne.models.calibration import calibrate_batch_norm
 from bne.models.factory import build
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 from bne.models.provenance import Origin, origin, preprocessing
 from bne.models.registry import list_models
 

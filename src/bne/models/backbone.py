@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 
 StateDict = dict[str, Tensor]
 

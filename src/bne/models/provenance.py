@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 from bne.models.registry import find
 
 

@@ -9,7 +9,7 @@ from bne.models import timm_zoo, torchvision_zoo
 from bne.models.alexnet_bn import alexnet_bn
 from bne.models.alexnet_cvgj import alexnet_cvgj, from_caffe
 from bne.models.backbone import Backbone
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 from bne.models.small_cnn import small_cnn
 
 _BACKBONES = {

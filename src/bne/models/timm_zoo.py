@@ -6,7 +6,7 @@ from torch import nn
 
 from bne.models.backbone import Backbone, StateDict
 from bne.models.extras import require
-from bne.models.preprocessing import Preprocessing
+from bne.models.inputs import Preprocessing
 
 
 def names() -> list[str]:

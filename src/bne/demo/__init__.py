@@ -1,0 +1,5 @@
+"""`bne demo`: the method on handwritten digits, in minutes and without a GPU or a download."""
+
+from bne.demo.experiment import METHODS, Outcome, Settings, Unseen, compare
+
+__all__ = ["METHODS", "Outcome", "Settings", "Unseen", "compare"]

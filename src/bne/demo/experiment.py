@@ -1,0 +1,185 @@
+"""DeepAll and BNE, leave-one-domain-out, on digits drawn in four ways.
+
+Both methods get the same network, initial weights, batches, steps and optimiser. The last step's
+network is tested.
+"""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from bne.data.augment import Augmentation
+from bne.data.batches import DomainBatches
+from bne.data.feed import Feed
+from bne.data.transform import EvalTransform
+from bne.engine import train
+from bne.ensemble import convert
+from bne.methods import BNE, DeepAll, Method
+from bne.models import build, preprocessing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from bne.data.prepared import PreparedImages
+
+METHODS = ("DeepAll", "BNE")
+SHOWN = 6  # examples kept of every run
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How every network is trained, whatever the method.
+
+    Attributes:
+        warm_up_steps: steps in which BNE runs every image under its own domain.
+        distance_steps: steps after them, in which it trains by distance.
+        per_domain: images of each domain in a step.
+        learning_rate: the peak of Adam's one-cycle schedule.
+    """
+
+    warm_up_steps: int = 120
+    distance_steps: int = 180
+    per_domain: int = 16
+    learning_rate: float = 2e-2
+
+    @property
+    def steps(self) -> int:
+        """All steps; DeepAll knows no difference between them."""
+        return self.warm_up_steps + self.distance_steps
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """An image of the unseen domain, and what BNE says of it.
+
+    Attributes:
+        name: of the image, `domain/class/file`.
+        pixels: (H, W, 3) uint8.
+        truth: the digit it shows.
+        answer: the digit BNE sees.
+        weights: of the source domains, by name.
+    """
+
+    name: str
+    pixels: Tensor
+    truth: str
+    answer: str
+    weights: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One trained network, tested on the domain it has not seen.
+
+    Attributes:
+        method: one of `METHODS`.
+        target: the unseen domain.
+        seed: of weights, batches and augmentation.
+        accuracy: on all images of the target, in percent.
+        examples: a few of them; BNE's only.
+    """
+
+    method: str
+    target: str
+    seed: int
+    accuracy: float
+    examples: tuple[Unseen, ...]
+
+
+def compare(
+    prepared: PreparedImages,
+    seeds: int,
+    settings: Settings,
+    advance: Callable[[], object] = lambda: None,
+) -> list[Outcome]:
+    """Trains and tests both methods on every target, one network a CPU core at a time.
+
+    Args:
+        prepared: images of several domains, as `bne.data.digits.load` makes them.
+        seeds: how many runs of each.
+        settings: of every run.
+        advance: called after each run, for a progress bar.
+    """
+    runs = list(itertools.product(prepared.images.domains, range(seeds), METHODS))
+    # On so small a network two processes do more than two threads.
+    with ProcessPoolExecutor(
+        min(os.cpu_count() or 1, len(runs)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=torch.set_num_threads,
+        initargs=(1,),
+    ) as pool:
+        futures = [pool.submit(run, prepared, *which, settings) for which in runs]
+        for _ in as_completed(futures):
+            advance()
+        return [future.result() for future in futures]
+
+
+def run(
+    prepared: PreparedImages, target: str, seed: int, method_name: str, settings: Settings
+) -> Outcome:
+    """Trains one network on all domains but the target, and tests it there."""
+    method, transform = fit(prepared, target, seed, method_name, settings)
+    numbers = torch.tensor(prepared.images.indices_of([target]))
+    pixels = prepared.pixels[numbers].permute(0, 3, 1, 2)
+    with torch.inference_mode():
+        answers = method.eval().predict(transform(pixels)).argmax(1)
+    accuracy = 100 * (answers == prepared.labels[numbers]).double().mean().item()
+    examples = _explain(method, prepared, transform, numbers) if isinstance(method, BNE) else ()
+    return Outcome(method_name, target, seed, accuracy, examples)
+
+
+def fit(
+    prepared: PreparedImages, target: str, seed: int, method_name: str, settings: Settings
+) -> tuple[Method, EvalTransform]:
+    """Trains one method on all domains but the target."""
+    images = prepared.images
+    members = {d: images.indices_of([d]) for d in images.domains if d != target}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = build("small_cnn", num_classes=len(images.classes))
+    method: Method = DeepAll(model)
+    if method_name == "BNE":
+        # Few steps: the layers' own momentum of 0.1, which DeepAll has too, instead of 0.01.
+        method = BNE(convert(model, members, momentum="keep"))
+    optimiser = torch.optim.Adam(method.parameters(), weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, settings.learning_rate, total_steps=settings.steps
+    )
+    augmentation = Augmentation("paper", preprocessing(model), seed, flip=False)
+    batches = DomainBatches(members, settings.per_domain, seed=seed, epoch=settings.steps)
+    epoch = Feed(prepared, "cpu").epoch(batches, augmentation)
+    train(method, itertools.islice(epoch, settings.warm_up_steps), optimiser, schedule)
+    if isinstance(method, BNE):
+        method.distance_training = True
+    train(method, epoch, optimiser, schedule)
+    return method, EvalTransform(preprocessing(model), resize=prepared.pixels.shape[1])
+
+
+def _explain(
+    method: BNE, prepared: PreparedImages, transform: EvalTransform, numbers: Tensor
+) -> tuple[Unseen, ...]:
+    shown = numbers[:: len(numbers) // SHOWN][:SHOWN]
+    pixels = prepared.pixels[shown]
+    with torch.inference_mode():
+        out = method.net.explain(transform(pixels.permute(0, 3, 1, 2)))
+    files = prepared.images.files
+    classes = prepared.images.classes
+    return tuple(
+        Unseen(
+            files[number].name,
+            pixels[i],
+            classes[files[number].label],
+            classes[int(out.logits[i].argmax())],
+            dict(zip(method.net.domains, out.weights[i].tolist(), strict=True)),
+        )
+        for i, number in enumerate(shown.tolist())
+    )

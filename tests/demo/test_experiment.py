@@ -1,0 +1,88 @@
+import dataclasses
+
+import pytest
+import torch
+
+from bne.demo import METHODS, Settings, compare
+from bne.demo.experiment import fit, run
+
+pytest.importorskip("sklearn")
+
+
+@pytest.fixture(scope="module")
+def digits():
+    from bne.data.digits import load
+
+    return load()
+
+
+SETTINGS = Settings(warm_up_steps=1, distance_steps=1)
+
+
+def poisoned(prepared, target):
+    """The same images, but every label of the target is wrong."""
+    files = list(prepared.images.files)
+    for index in prepared.images.indices_of([target]):
+        files[index] = dataclasses.replace(files[index], label=(files[index].label + 1) % 10)
+    images = dataclasses.replace(prepared.images, files=tuple(files))
+    return dataclasses.replace(prepared, images=images)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_target_labels_and_images_never_reach_training(digits, name):
+    target = digits.images.domains[0]
+    changed = poisoned(digits, target)
+    pixels = changed.pixels.clone()
+    pixels[changed.images.indices_of([target])] = 0
+    changed = dataclasses.replace(changed, pixels=pixels)
+    states = [fit(d, target, 0, name, SETTINGS)[0].state_dict() for d in (digits, changed)]
+    assert states[0].keys() == states[1].keys()
+    for key, value in states[0].items():
+        torch.testing.assert_close(value, states[1][key], rtol=0, atol=0)
+
+    source = digits.images.domains[1]  # the test can fail: a source's labels do reach it
+    other = fit(poisoned(digits, source), target, 0, name, SETTINGS)[0].state_dict()
+    assert any(not torch.equal(value, other[key]) for key, value in states[0].items())
+
+
+def test_both_methods_start_from_the_same_weights(digits):
+    still = dataclasses.replace(SETTINGS, learning_rate=0.0)
+    target = digits.images.domains[0]
+    deepall, ours = (fit(digits, target, 1, name, still)[0] for name in METHODS)
+    for one, other in zip(deepall.parameters(), ours.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    again = fit(digits, target, 2, METHODS[0], still)[0]
+    assert not torch.equal(next(deepall.parameters()), next(again.parameters()))
+
+
+def test_training_ends_with_distance_training(digits):
+    method, _ = fit(digits, digits.images.domains[0], 0, "BNE", SETTINGS)
+    assert method.distance_training
+
+
+def test_every_target_seed_and_method_has_an_outcome(digits):
+    ticks = []
+    outcomes = compare(digits, 1, SETTINGS, advance=lambda: ticks.append(1))
+    assert len(outcomes) == len(ticks) == 8
+    assert {(o.target, o.method) for o in outcomes} == {
+        (target, method) for target in digits.images.domains for method in METHODS
+    }
+    for outcome in outcomes:
+        assert 0 <= outcome.accuracy <= 100
+        assert bool(outcome.examples) == (outcome.method == "BNE")
+        for example in outcome.examples:
+            assert example.name.startswith(f"{outcome.target}/{example.truth}/")
+            assert sum(example.weights.values()) == pytest.approx(1, abs=1e-5)
+            assert set(example.weights) == set(digits.images.domains) - {outcome.target}
+
+
+def test_accuracy_is_that_of_the_predictions(digits):
+    target = digits.images.domains[2]
+    outcome = run(digits, target, 0, "DeepAll", SETTINGS)
+    method, transform = fit(digits, target, 0, "DeepAll", SETTINGS)
+    right = 0
+    for index in digits.images.indices_of([target]):
+        image = transform(digits.pixels[index : index + 1].permute(0, 3, 1, 2))
+        right += int(method.eval().predict(image).argmax()) == digits.images.files[index].label
+    total = len(digits.images.indices_of([target]))
+    assert outcome.accuracy == pytest.approx(100 * right / total)

@@ -1,0 +1,28 @@
+import math
+
+import pytest
+
+from bne.demo import Outcome
+from bne.demo.table import average, cells
+
+
+@pytest.fixture
+def outcomes():
+    accuracies = {("A", "x", 0): 50, ("A", "x", 1): 60, ("A", "y", 0): 80, ("A", "y", 1): 74}
+    accuracies |= {("B", target, seed): 10 for target in "xy" for seed in (0, 1)}
+    return [Outcome(*key, accuracy, ()) for key, accuracy in accuracies.items()]
+
+
+def test_cells_are_mean_and_standard_error(outcomes):
+    row = cells(outcomes, "A")
+    assert list(row) == ["x", "y"]
+    assert row["x"] == pytest.approx((55, 5))
+    assert row["y"] == pytest.approx((77, 3))
+
+
+def test_the_average_is_taken_seed_by_seed(outcomes):
+    assert average(outcomes, "A") == pytest.approx((66, 1))  # 65 and 67
+
+
+def test_one_seed_has_no_error(outcomes):
+    assert math.isnan(cells([o for o in outcomes if o.seed == 0], "A")["x"].error)
