@@ -56,6 +56,20 @@ def test_bhattacharyya_agrees_with_its_definition():
             assert ours[i, k].item() == pytest.approx(expected, rel=1e-10, abs=1e-10)
 
 
+def test_bhattacharyya_of_close_points_keeps_its_digits():
+    """As the difference of two logarithms it would be noise, and below 0."""
+    exact = points(1)
+    nearly = Embedding(exact.mean, exact.var * (1 + 1e-3), LAYERS, CHANNELS)
+    expected = bne.bhattacharyya(exact, nearly)
+    assert expected > 0
+
+    def single(embedding):
+        return Embedding(embedding.mean.float(), embedding.var.float(), LAYERS, CHANNELS)
+
+    actual = bne.bhattacharyya(single(exact), single(nearly))
+    torch.testing.assert_close(actual.double(), expected, rtol=1e-2, atol=0)
+
+
 def test_uniform_weighs_every_domain_the_same():
     weights = inverse_weights(bne.uniform(points(4), points(3)))
     torch.testing.assert_close(weights, torch.full((4, 3), 1 / 3, dtype=torch.float64))

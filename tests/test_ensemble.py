@@ -71,14 +71,16 @@ class TestEvaluation:
         for name, value in net.state_dict().items():
             torch.testing.assert_close(value, before[name], rtol=0, atol=0)
 
-    @pytest.mark.parametrize("max_batch", [1, 2, 4, 7, 15, 100])
-    def test_chunks_change_nothing(self, net, images, max_batch):
-        whole = net.explain(images)
+    @pytest.mark.parametrize("max_images", [1, 3, 7, 100])
+    @pytest.mark.parametrize("max_branches", [None, 1, 2, 5])
+    def test_chunks_change_nothing(self, net, images, ids, max_images, max_branches):
+        whole, own = net.explain(images), net(images, domains=ids)
         largest = []
         net.model[0].register_forward_hook(lambda m, i, o: largest.append(len(o)))
-        net.max_batch = max_batch
+        net.max_images, net.max_branches = max_images, max_branches
         assert_same(net.explain(images), whole)
-        assert max(largest) <= max_batch
+        torch.testing.assert_close(net(images, domains=ids), own)
+        assert max(largest) <= max_images * (max_branches or 3)
 
     @pytest.mark.filterwarnings("ignore:var_mean")
     def test_no_images(self, net):
@@ -90,6 +92,13 @@ class TestEvaluation:
         out = net.explain(images)
         expected = torch.einsum("nk,nkc->nc", logits.weights, logits.branch_logits.softmax(2))
         torch.testing.assert_close(out.logits.exp(), expected)
+
+    def test_mixed_probabilities_have_finite_gradients_at_distance_0(self, net, images):
+        net.mix = "probabilities"
+        distances = torch.tensor([[0.0, 1e9, 1e3]] * 7, requires_grad=True)
+        net.distance = lambda a, b: distances
+        net(images)[:, 0].sum().backward()
+        assert distances.grad.isfinite().all()
 
     def test_dense_predictions_are_mixed_too(self, images):
         dense = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
@@ -140,6 +149,10 @@ class TestOptions:
             ({"distance": "euclid"}, "'euclid'"),
             ({"mix": "votes"}, "'logits', 'probabilities'"),
             ({"branch_statistics": "none"}, "'batch', 'population'"),
+            ({"layers": []}, r"'1', '4'"),
+            ({"momentum": "kept"}, "'keep'"),
+            ({"max_images": 0}, "max_images must be at least 1"),
+            ({"max_branches": -3}, "max_branches must be at least 1"),
         ],
     )
     def test_wrong_options(self, options, message):
@@ -160,11 +173,27 @@ class TestBadInput:
             (torch.tensor([0, 1, 2, 3, 0, 0, 0]), "0 … 2"),
             (torch.tensor([0, 1, 2, -1, 0, 0, 0]), "0 … 2"),
             (["art"] * 6 + ["music"], "'music'.*'photo'"),
+            (torch.zeros(7), "whole numbers or names, not torch.float32"),
+            ([0.5] * 7, "whole numbers"),
+            (torch.zeros(7, dtype=torch.bool), "whole numbers"),
+            ([], "7 images"),
         ],
     )
     def test_wrong_domains(self, net, images, domains, message):
         with pytest.raises(ValueError, match=message):
             net(images, domains=domains)
+
+    @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
+    def test_domains_of_any_whole_numbers(self, net, images, ids, dtype):
+        expected = net(images, domains=ids)
+        torch.testing.assert_close(net(images, domains=ids.to(dtype)), expected)
+        torch.testing.assert_close(net(images, domains=ids.tolist()), expected)
+
+    def test_a_named_layer_without_instance_variance(self):
+        model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2), nn.BatchNorm1d(2))
+        net = bne.convert(model, DOMAINS, layers=["0", "3"]).eval()
+        with pytest.raises(ValueError, match=r"\['3'\] see one value a channel"):
+            net.embed(torch.randn(2, 3, 4, 4))
 
     def test_unknown_branch(self, net):
         with pytest.raises(ValueError, match=r"'music'.*'art', 'cartoon', 'photo'"):
@@ -186,6 +215,8 @@ class TestBadInput:
         expected = net(images)
         with pytest.raises(RuntimeError):
             net(torch.randn(2, 5, 16, 16))
+        with pytest.raises(RuntimeError, match="DomainEnsemble"):
+            net.model(images)  # the pass is over, whether it failed or not
         torch.testing.assert_close(net(images), expected)
 
 
@@ -202,6 +233,12 @@ class TestStateDicts:
         net.load_state_dict(plain.state_dict())
         again = bne.convert(plain, DOMAINS)
         again.load_state_dict(net.state_dict())
+
+    def test_an_assigned_plain_state_can_be_trained(self, images, ids):
+        net = bne.convert(small_cnn(), DOMAINS)
+        net.load_state_dict(small_cnn().state_dict(), assign=True)
+        net.train()(images, domains=ids)
+        assert not torch.equal(net.model[1].running_mean[0], net.model[1].running_mean[1])
 
     def test_its_own_state_loads(self, net, images):
         other = bne.convert(small_cnn(), DOMAINS).eval()
@@ -270,6 +307,23 @@ class TestMachinery:
             torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
         for mine, other in zip(net.buffers(), reference.buffers(), strict=True):
             torch.testing.assert_close(mine, other)
+
+    def test_compiled_for_any_batch_and_mode(self, net, images, ids):
+        reference = copy.deepcopy(net)
+        torch.compiler.reset()
+        compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+        for count in (7, 3, 5):
+            torch.testing.assert_close(compiled(images[:count]), reference(images[:count]))
+        net.train(), reference.train()
+        for count in (6, 7):
+            ours = compiled(images[:count], domains=ids[:count])
+            torch.testing.assert_close(ours, reference(images[:count], domains=ids[:count]))
+        net.eval(), reference.eval()
+        torch.testing.assert_close(compiled(images), reference(images))
+
+    def test_exports(self, net, images):
+        program = torch.export.export(net, (images,), strict=False)
+        torch.testing.assert_close(program.module()(images), net(images))
 
     def test_one_network_in_two_threads(self, net, images):
         """Each thread is in the middle of its own pass while the other one is too."""

@@ -115,13 +115,17 @@ class TestWithoutRunningStatistics:
     def layer(self):
         return DomainBatchNorm(4, 3, track_running_stats=False)
 
-    @pytest.mark.parametrize("training", [True, False])
-    def test_known_domains_use_batch_statistics(self, layer, ids, training):
+    def test_known_domains_train_by_batch_statistics(self, layer, ids):
         x = torch.randn(6, 4, 3, 3)
-        out = layer.train(training).by_domain(x, ids, everyone(ids))
-        plain = nn.BatchNorm2d(4, track_running_stats=False).train(training)
+        out = layer.by_domain(x, ids, everyone(ids))
+        plain = nn.BatchNorm2d(4, track_running_stats=False)
         for d in range(3):
             torch.testing.assert_close(out[ids == d], plain(x[ids == d]))
+
+    def test_in_evaluation_an_image_is_a_batch_of_its_own(self, layer, ids):
+        x = torch.randn(6, 4, 3, 3)
+        out = layer.eval().by_domain(x, ids, everyone(ids))
+        torch.testing.assert_close(out, nn.InstanceNorm2d(4)(x))
 
     def test_unknown_domains_use_instance_statistics(self, layer, ids):
         x = torch.randn(6, 4, 3, 3)

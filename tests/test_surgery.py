@@ -78,15 +78,18 @@ def test_a_network_that_is_a_batch_norm_layer():
     assert type(bne.revert(net)) is nn.BatchNorm2d
 
 
-def test_fused_layers_keep_their_activation_and_drop():
+@pytest.mark.parametrize("registered", ["drop first", "act first"])
+def test_fused_layers_keep_their_activation_and_drop(registered):
     timm_layers = pytest.importorskip("timm.layers")
 
-    class Halve(nn.Module):
+    class Lower(nn.Module):  # does not commute with the activation
         def forward(self, x):
-            return x / 2
+            return x - 1
 
-    fused = timm_layers.BatchNormAct2d(3, act_layer=nn.PReLU, drop_layer=Halve)
+    fused = timm_layers.BatchNormAct2d(3, act_layer=nn.PReLU, drop_layer=Lower)
     nn.init.constant_(fused.act.weight, 0.7)
+    if registered == "act first":  # as timm's own conversion to synchronised layers leaves them
+        fused._modules = dict(reversed(fused._modules.items()))
     model = randomise_norms(nn.Sequential(nn.Conv2d(3, 3, 1), fused)).eval()
     net, x = bne.convert(model, DOMAINS).eval(), torch.randn(2, 3, 4, 4)
     torch.testing.assert_close(net(x), model(x))
@@ -126,13 +129,41 @@ def test_a_layer_with_a_scale_and_no_bias():
     assert_same_state(bne.revert(net), model)
 
 
-def test_hooks_and_frozen_parameters_survive_the_round_trip():
+def test_frozen_parameters_stay_frozen():
     model = small_cnn()
     model[1].weight.requires_grad_(False)
+    net = bne.convert(model, DOMAINS)
+    assert not net.model[1].weight.requires_grad
+    assert not bne.revert(net)[1].weight.requires_grad
+
+
+def hooked():
+    model = small_cnn()
     model[1].register_forward_hook(lambda module, inputs, output: output + 1)
-    reverted, x = bne.revert(bne.convert(model.eval(), DOMAINS)), torch.randn(2, 3, 16, 16)
-    assert not reverted[1].weight.requires_grad
-    torch.testing.assert_close(reverted(x), model(x), rtol=0, atol=0)
+    return model
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_networks_have_float32_statistics(dtype, affine):
+    model = randomise_norms(nn.Sequential(nn.BatchNorm2d(3, affine=affine))).to(dtype).eval()
+    net, x = bne.convert(model, DOMAINS), torch.randn(2, 3, 4, 4, dtype=dtype)
+    assert net.model[0].running_mean.dtype == torch.float32
+    assert net.branch("art")(x).dtype == dtype
+    assert_same_state(bne.revert(net), model)
+
+
+def test_the_mode_is_the_networks():
+    for training in (True, False):
+        net = bne.convert(small_cnn().train(training), DOMAINS)
+        assert net.training == net.model.training == net.model[1].training == training
+
+
+def test_reverting_keeps_the_longest_count_of_batches():
+    net = bne.convert(small_cnn(), DOMAINS)
+    net.model[1].num_batches_tracked.copy_(torch.tensor([2, 9, 4]))
+    assert bne.revert(net)[1].num_batches_tracked == 9
+    assert net.branch("photo")[1].num_batches_tracked == 4
 
 
 def test_other_norms_stay_as_they_are():
@@ -153,6 +184,7 @@ class ScaledBatchNorm(nn.BatchNorm2d):
         (nn.Sequential(nn.Linear(3, 3)), "no batch-norm.*none"),
         (nn.Sequential(ScaledBatchNorm(3)), "'0' is a ScaledBatchNorm"),
         (bne.convert(nn.Sequential(nn.BatchNorm2d(3)), ["a"]).model, "converted already"),
+        (hooked(), "'1' has forward hooks"),
     ],
 )
 def test_networks_that_cannot_be_converted(model, message):

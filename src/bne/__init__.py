@@ -38,8 +38,8 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Imports torch only when something that needs it is asked for: `bne --help` does not."""
-    if name == "distances":
-        return import_module("bne.distances")
+    if name in ("data", "distances", "models"):
+        return import_module(f"bne.{name}")
     for module, names in _HOMES.items():
         if name in names:
             return getattr(import_module(f"bne.{module}"), name)

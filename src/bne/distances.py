@@ -72,9 +72,10 @@ def bhattacharyya(a: Embedding, b: Embedding, *, eps: float = 1e-5) -> Tensor:
     """
     b = b.select(a.layers)
     var_a, var_b = (a.var + eps).unsqueeze(1), b.var + eps
-    both = var_a + var_b
-    means = (a.mean.unsqueeze(1) - b.mean).square() / (4 * both)
-    variances = torch.log(both / 2) - (torch.log(var_a) + torch.log(var_b)) / 2
+    std_a, std_b = var_a.sqrt(), var_b.sqrt()
+    means = (a.mean.unsqueeze(1) - b.mean).square() / (4 * (var_a + var_b))
+    # ln((σ² + τ²) / 2στ), written such that nothing cancels where σ and τ are close.
+    variances = torch.log1p((std_a - std_b).square() / (2 * std_a * std_b))
     return (means + variances / 2).sum(-1)
 
 

@@ -31,7 +31,8 @@ class Embedding:
         """Stacks each layer's moments, (N, C), into points."""
         if not moments:
             raise ValueError(
-                "the embedding has no layer: no batch-norm layer saw more than one value a channel"
+                "the embedding has no layer: no batch-norm layer with running statistics saw more "
+                "than one value a channel"
             )
         return cls(
             torch.cat([layer.mean for layer in moments.values()], dim=-1),

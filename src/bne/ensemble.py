@@ -63,8 +63,8 @@ class DomainEnsemble(nn.Module):
         branch_statistics: what branch k normalises by in distance training: the "batch" statistics
             of domain k's own images, or its "population" statistics as in Algorithm 1's print.
         weight_gradient: whether distance training shapes the space of domains through the weights.
-        max_batch: the most images to send through the network at once, an image counting once for
-            each of its branches; None sets no limit. In training only branches can be parted.
+        max_images: the most images to treat at once in evaluation; None sets no limit.
+        max_branches: the most branches to run at once; None sets no limit.
     """
 
     def __init__(
@@ -78,7 +78,8 @@ class DomainEnsemble(nn.Module):
         mix: Literal["logits", "probabilities"] = "logits",
         branch_statistics: Literal["batch", "population"] = "batch",
         weight_gradient: bool = True,
-        max_batch: int | None = None,
+        max_images: int | None = None,
+        max_branches: int | None = None,
     ) -> None:
         super().__init__()
         self.domains = _checked_domains(domains)
@@ -88,10 +89,12 @@ class DomainEnsemble(nn.Module):
         self.mix = mix
         self.branch_statistics = branch_statistics
         self.weight_gradient = weight_gradient
-        self.max_batch = max_batch
+        self.max_images = _checked_limit("max_images", max_images)
+        self.max_branches = _checked_limit("max_branches", max_branches)
         self.model = install(model, len(self.domains), momentum)
         self._passes = next(domain_layers(self.model)).passes
         self.layers = self._checked_layers(layers)
+        self.training = model.training
         self.register_load_state_dict_pre_hook(_accept_plain_state)  # type: ignore[no-untyped-call]
 
     def forward(self, images: Tensor, domains: Domains | None = None) -> Any:
@@ -110,7 +113,11 @@ class DomainEnsemble(nn.Module):
         if domains is None:
             return self.explain(images).logits
         ids = self._ids(domains, images)
-        return self._run(images, _under(ids, members=torch.ones_like(ids, dtype=torch.bool)))
+        if self.training:
+            return self._run(images, _under(ids, members=torch.ones_like(ids, dtype=torch.bool)))
+        parts = zip(self._chunks(images), self._chunks(ids), strict=True)
+        outputs = [self._run(part, _under(own, members=None)) for part, own in parts]
+        return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
     def explain(self, images: Tensor, domains: Domains | None = None) -> Prediction:
         """The mixture of all branches, with the weights it was made by.
@@ -145,7 +152,8 @@ class DomainEnsemble(nn.Module):
             for layer in domain_layers(self.model)
             if layer.population is not None
         }
-        return Embedding.stack({name: population[name] for name in self.layers or population})
+        names = population if self.layers is None else self.layers
+        return Embedding.stack({name: population[name] for name in names})
 
     def branch(self, domain: str) -> nn.Module:
         """An independent copy of the plain network with one domain's statistics."""
@@ -154,7 +162,8 @@ class DomainEnsemble(nn.Module):
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
         members = domains
         if domains is not None and self.branch_statistics == "population":
-            self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
+            with torch.no_grad():
+                self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
             members = None
         branch_logits = self._branches(images, members)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
@@ -173,9 +182,9 @@ class DomainEnsemble(nn.Module):
             members: (N,), each image's own domain, if its images are to define the statistics.
         """
         count = images.shape[0]
-        step = max(1, self.max_batch // max(1, count)) if self.max_batch else len(self.domains)
+        everyone = torch.arange(len(self.domains), device=images.device)
         outputs = []
-        for branches in torch.arange(len(self.domains), device=images.device).split(step):
+        for branches in everyone.split(self.max_branches or len(everyone)):
             ids = branches.repeat_interleave(count)
             own = None if members is None else members.repeat(len(branches)) == ids
             # `repeat` would lose the channels-last layout.
@@ -198,8 +207,12 @@ class DomainEnsemble(nn.Module):
             return x
 
         self._run(images, rule)
-        names = self.layers or [layer.name for layer in domain_layers(self.model)]
-        return Embedding.stack({name: _average(found[name]) for name in names if name in found})
+        names = [layer.name for layer in domain_layers(self.model) if layer.name in found]
+        if self.layers is not None:
+            if missing := [name for name in self.layers if name not in found]:
+                raise ValueError(f"layers {missing} see one value a channel: leave them out")
+            names = list(self.layers)
+        return Embedding.stack({name: _average(found[name]) for name in names})
 
     def _run(self, images: Tensor, rule: Rule) -> Any:
         """Sends images through the network, every layer normalising by one rule."""
@@ -210,7 +223,7 @@ class DomainEnsemble(nn.Module):
             self._passes.rule = None
 
     def _chunks(self, images: Tensor) -> tuple[Tensor, ...]:
-        return images.split(self.max_batch) if self.max_batch and len(images) else (images,)
+        return images.split(self.max_images) if self.max_images and len(images) else (images,)
 
     def _index(self, domain: str) -> int:
         if domain not in self.domains:
@@ -220,25 +233,32 @@ class DomainEnsemble(nn.Module):
     def _ids(self, domains: Domains, images: Tensor) -> Tensor:
         if not isinstance(domains, Tensor):
             ids = [self._index(item) if isinstance(item, str) else item for item in domains]
-            domains = torch.tensor(ids, device=images.device)
+            domains = torch.tensor(ids) if ids else torch.empty(0, dtype=torch.long)
         if domains.shape != images.shape[:1]:
             raise ValueError(
                 f"{images.shape[0]} images need as many domains, not {tuple(domains.shape)}"
             )
+        if domains.is_floating_point() or domains.dtype == torch.bool:
+            raise ValueError(f"domains must be whole numbers or names, not {domains.dtype}")
         # A look at a GPU's values would stall it; there an index out of range fails by itself.
         looking = domains.device.type == "cpu" and not torch.compiler.is_compiling()
         if looking and not ((domains >= 0) & (domains < len(self.domains))).all():
             raise ValueError(f"domains must lie in 0 … {len(self.domains) - 1}")
-        return domains
+        return domains.to(images.device, torch.long)
 
     def _checked_layers(self, layers: Iterable[str] | None) -> tuple[str, ...] | None:
         if layers is None:
             return None
-        layers = tuple(layers)
+        layers = (layers,) if isinstance(layers, str) else tuple(layers)
         known = [layer.name for layer in domain_layers(self.model) if layer.track_running_stats]
-        if unknown := [name for name in layers if name not in known]:
+        unknown = [name for name in layers if name not in known]
+        if unknown or not layers:
             raise ValueError(f"no batch-norm layer is named {unknown}; there are {known}")
         return layers
+
+    def extra_repr(self) -> str:
+        """The domains, for `print(net)`."""
+        return f"domains={list(self.domains)}"
 
 
 def convert(model: nn.Module, domains: Iterable[str], **options: Any) -> DomainEnsemble:
@@ -280,7 +300,9 @@ def _mix(branch_logits: Tensor, weights: Tensor, mix: str) -> Tensor:
     weights = weights.view(*weights.shape, *(1,) * (branch_logits.ndim - 2))
     if mix == "logits":
         return (weights * branch_logits).sum(1)
-    return (weights.log() + branch_logits.log_softmax(2)).logsumexp(1)
+    # Clamped, a weight of 0 has a finite logarithm and no gradient.
+    logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
+    return (logarithms + branch_logits.log_softmax(2)).logsumexp(1)
 
 
 def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:
@@ -288,6 +310,12 @@ def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:
     if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
         raise ValueError(f"domains must be one or more different names, not {list(names)}")
     return names
+
+
+def _checked_limit(option: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise ValueError(f"{option} must be at least 1, not {value}")
+    return value
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

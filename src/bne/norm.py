@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+FUSED = ("drop", "act")
+"""What timm's fused layers do after batch norm, by the names of their parts, in order."""
+
 
 class Moments(NamedTuple):
     """Mean and biased variance of every channel.
@@ -43,23 +46,26 @@ def image_moments(samples: Tensor) -> Moments:
         Moments of shape (N, C).
     """
     dims = (1, *range(3, samples.ndim))
-    var, mean = torch.var_mean(_at_least_float32(samples), dim=dims, correction=0)
+    var, mean = torch.var_mean(at_least_float32(samples), dim=dims, correction=0)
     return Moments(mean, var)
 
 
-def pool(members: Moments, share: Tensor) -> Moments:
+def pool(members: Moments, share: Tensor, group: Tensor | None = None) -> Moments:
     """Moments of groups, from those of their members, by the law of total variance.
 
     Args:
         members: moments of shape (..., M, C) that broadcast over the groups.
-        share: (..., M), the part of each member in its group; a group's parts add up to 1.
+        share: (..., M), the part of each member in a group; a group's parts add up to 1.
+        group: (M,), the only one of the groups, (K, M) in `share`, that each member has a part in,
+            if that is so: it saves memory.
 
     Returns:
         Moments of shape (..., C).
     """
     share = share.unsqueeze(-1)
     mean = (share * members.mean).sum(-2)
-    spread = members.var + (members.mean - mean.unsqueeze(-2)).square()
+    centre = mean.unsqueeze(-2) if group is None else mean[group]
+    spread = members.var + (members.mean - centre).square()
     return Moments(mean, (share * spread).sum(-2))
 
 
@@ -84,8 +90,8 @@ class DomainBatchNorm(nn.Module):
     everywhere, so that instance and population statistics estimate the same thing. Statistics stay
     in float32 when the module is cast to half precision.
 
-    A layer that does not track statistics has no place in the embedding. As in PyTorch it
-    normalises by batch statistics, which for an image of unknown domain are its own.
+    A layer that does not track statistics has no place in the embedding, and in evaluation it
+    normalises every image by its own, which are those of a batch of one.
 
     Args:
         num_features: C.
@@ -94,12 +100,12 @@ class DomainBatchNorm(nn.Module):
         momentum: share of the new batch in the running statistics; None averages all batches.
         affine: whether there are γ (`weight`) and β (`bias`).
         track_running_stats: whether there are running statistics.
-        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
 
     Attributes:
         running_mean: (K, C).
         running_var: (K, C).
         num_batches_tracked: (K,).
+        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
         name: the layer's name in its network, which is its name in embeddings.
         passes: what the network is doing, shared by all its layers.
         original: the layer this one stands for, without its tensors, if it stands for one.
@@ -121,7 +127,6 @@ class DomainBatchNorm(nn.Module):
         momentum: float | None = 0.01,
         affine: bool = True,
         track_running_stats: bool = True,
-        synchronised: bool = False,
     ) -> None:
         super().__init__()
         self.num_features = num_features
@@ -130,7 +135,7 @@ class DomainBatchNorm(nn.Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.synchronised = synchronised
+        self.synchronised = False
         self.name = ""
         self.passes = Passes()
         self.register_parameter(
@@ -148,12 +153,14 @@ class DomainBatchNorm(nn.Module):
         """Normalises as the current pass says, then applies the layer's own drop and activation."""
         if self.passes.rule is None:
             raise RuntimeError(
-                f"batch-norm layer {self.name!r} does not know the domain of its input: "
-                "run the network through its DomainEnsemble, not directly"
+                f"batch-norm layer {self.name!r} does not know the domain of its input: run the "
+                "network through its DomainEnsemble, not directly and not under gradient "
+                "checkpointing, which runs it again when the pass is over"
             )
         x = self.passes.rule(self, x)
-        for tail in self.children():
-            x = tail(x)
+        for name in FUSED:
+            if name in self._modules:
+                x = getattr(self, name)(x)
         return x
 
     @property
@@ -181,7 +188,7 @@ class DomainBatchNorm(nn.Module):
         """
         samples = _samples(x, domains.shape[0])
         population = self.population
-        if members is not None and (self.training or population is None):
+        if members is not None and self.training:
             statistics = self._batch_statistics(samples, domains, members)
         elif population is not None:
             statistics = population
@@ -222,15 +229,15 @@ class DomainBatchNorm(nn.Module):
         each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
         belongs = ((domains == each) & members).to(moments.mean.dtype)  # (K, N)
         count = belongs.sum(1)
-        batch = pool(moments, belongs / count.clamp_min(1).unsqueeze(1))
+        batch = pool(moments, belongs / count.clamp_min(1).unsqueeze(1), domains)
+        count = count * _values(samples)
         if self.synchronised and torch.distributed.is_initialized():
             batch, count = _across_processes(batch, count)
         population = self.population
         if population is None:
             return batch
-        present = count * _values(samples) > 1
-        if self.training:
-            self._track(batch, present)
+        present = count > 1
+        self._track(batch, present)
         kept = present.unsqueeze(1)
         return Moments(
             torch.where(kept, batch.mean, population.mean),
@@ -282,7 +289,7 @@ class DomainBatchNorm(nn.Module):
         for name, own in self.named_buffers(recurse=False):
             value = state_dict.get(prefix + name)
             if isinstance(value, Tensor) and value.ndim == own.ndim - 1:
-                state_dict[prefix + name] = value.expand(self.num_domains, *value.shape)
+                state_dict[prefix + name] = value.expand(self.num_domains, *value.shape).clone()
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def extra_repr(self) -> str:
@@ -314,18 +321,21 @@ def _values(samples: Tensor) -> int:
     return math.prod((samples.shape[1], *samples.shape[3:]))
 
 
-def _at_least_float32(x: Tensor) -> Tensor:
+def at_least_float32(x: Tensor) -> Tensor:
+    """The same values; half precision is too coarse for statistics."""
     return x if x.dtype.itemsize >= 4 else x.float()
 
 
 def _across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
-    """Pools every process's domain statistics, (K, C), by its number of images, (K,)."""
-    from torch.distributed.nn.functional import all_gather
+    """Pools every process's domain statistics, (K, C), by its number of values, (K,)."""
+    from torch.distributed._functional_collectives import all_gather_tensor_autograd
 
-    packed = torch.cat([count.unsqueeze(1), *local], dim=1)
-    counts, means, variances = torch.stack(list(all_gather(packed)), dim=1).split(
-        [1, local.mean.shape[1], local.mean.shape[1]], dim=2
-    )
+    channels = local.mean.shape[1]
+    packed = torch.cat([count.unsqueeze(1), *local], dim=1).unsqueeze(1)
+    world = torch.distributed.group.WORLD
+    assert world is not None
+    gathered = all_gather_tensor_autograd(packed, gather_dim=1, group=world)  # (K, P, 1 + 2 C)
+    counts, means, variances = gathered.split([1, channels, channels], dim=2)
     total = counts.sum(1)
-    share = (counts / total.clamp_min(1).unsqueeze(1)).squeeze(2)
-    return pool(Moments(means, variances), share), total.squeeze(1)
+    share = counts / total.clamp_min(1).unsqueeze(1)
+    return pool(Moments(means, variances), share.squeeze(2)), total.squeeze(1)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.norm import DomainBatchNorm, Moments, Passes, pool
+from bne.norm import FUSED, DomainBatchNorm, Moments, Passes, at_least_float32, pool
 
 Momentum = float | None | Literal["keep"]
 
@@ -32,6 +32,8 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
         num_domains: K.
         momentum: of the new layers; "keep" takes over each old layer's own.
     """
+    if not (momentum is None or momentum == "keep" or isinstance(momentum, float | int)):
+        raise ValueError(f"momentum must be a number, None or 'keep', not {momentum!r}")
     passes = Passes()
     layers: dict[nn.Module, nn.Module] = {}
     for name, module in model.named_modules():
@@ -64,11 +66,16 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
 def _domain_layer(
     plain: _BatchNorm, name: str, num_domains: int, momentum: Momentum
 ) -> DomainBatchNorm:
-    fused = {"act", "drop"} & dict(plain.named_children()).keys()
-    if type(plain).forward not in _TORCH_FORWARDS and not fused:
+    parts = dict(plain.named_children())
+    if type(plain).forward not in _TORCH_FORWARDS and not parts.keys() & set(FUSED):
         raise ValueError(
             f"layer {name!r} is a {type(plain).__name__}, a batch norm with a forward of its own: "
             "what it adds to batch norm would be lost"
+        )
+    if plain._forward_hooks or plain._forward_pre_hooks:
+        raise ValueError(
+            f"layer {name!r} has forward hooks, which would be lost: remove them, convert the "
+            "network, and register them again"
         )
     layer = DomainBatchNorm(
         plain.num_features,
@@ -77,14 +84,14 @@ def _domain_layer(
         momentum=plain.momentum if momentum == "keep" else momentum,
         affine=plain.affine,
         track_running_stats=plain.track_running_stats,
-        synchronised=isinstance(plain, nn.SyncBatchNorm),
     )
+    layer.synchronised = isinstance(plain, nn.SyncBatchNorm)
     layer.name = name
     layer.weight, layer.bias = plain.weight, plain.bias
     for key, value in plain.named_buffers(recurse=False):
-        setattr(layer, key, value.repeat(num_domains, *(1,) * value.ndim))
-    for key, child in plain.named_children():
-        layer.add_module(key, child)
+        setattr(layer, key, at_least_float32(value).repeat(num_domains, *(1,) * value.ndim))
+    for key, part in parts.items():
+        layer.add_module(key, part)
     # Kept without its tensors, so that `remove` can rebuild the very class with all it carries;
     # in a tuple, so that it is no part of the network.
     layer.original = (copy.deepcopy(plain).to("meta"),)
@@ -93,7 +100,7 @@ def _domain_layer(
 
 def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
     assert layer.original is not None
-    plain: nn.Module = copy.deepcopy(layer.original[0])
+    plain = copy.deepcopy(layer.original[0])
     plain.register_parameter("weight", layer.weight)
     plain.register_parameter("bias", layer.bias)
     if layer.population is not None and layer.num_batches_tracked is not None:
@@ -103,8 +110,9 @@ def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
         else:
             mean, var = (statistic[domain].clone() for statistic in layer.population)
             plain.num_batches_tracked = layer.num_batches_tracked[domain].clone()
-        dtype = mean.dtype if layer.weight is None else layer.weight.dtype
-        plain.running_mean, plain.running_var = mean.to(dtype), var.to(dtype)
+        alike = plain.running_mean if layer.weight is None else layer.weight
+        assert isinstance(alike, Tensor)
+        plain.running_mean, plain.running_var = mean.to(alike.dtype), var.to(alike.dtype)
     for key, child in layer.named_children():
         plain.add_module(key, child)
     return plain.train(layer.training)

@@ -87,9 +87,9 @@ def assert_same_prediction(out, step):
     torch.testing.assert_close(out.distances, rows(step.distances), **EXACT)
 
 
-@pytest.mark.parametrize("max_batch", [None, 11])
+@pytest.mark.parametrize("max_branches", [None, 2])
 @pytest.mark.parametrize("branch_statistics", ["batch", "population"])
-def test_distance_training_step(ensemble, batch, branch_statistics, max_batch):
+def test_distance_training_step(ensemble, batch, branch_statistics, max_branches):
     images, labels, domains = batch
     stages, parameters = stages_of(ensemble)
     step = paper.training_step(
@@ -98,7 +98,7 @@ def test_distance_training_step(ensemble, batch, branch_statistics, max_batch):
     step.loss.backward()
 
     ensemble.branch_statistics = branch_statistics
-    ensemble.max_batch = max_batch
+    ensemble.max_branches = max_branches
     out = ensemble.train().explain(images, domains)
     F.cross_entropy(out.logits, labels).backward()
 

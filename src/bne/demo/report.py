@@ -22,7 +22,8 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bar: #4a7fd4; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse } .wide { overflow-x: auto }
-th, td { padding: .3rem .8rem; text-align: right; border-bottom: 1px solid var(--line) }
+th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap }
+tr { border-bottom: 1px solid var(--line) }
 th:first-child, td:first-child { text-align: left }
 .strip img, figure img { image-rendering: pixelated; width: 3rem; height: 3rem; margin: 1px }
 .examples { display: grid; grid-template-columns: repeat(auto-fill, minmax(15rem, 1fr)); gap: 1rem }

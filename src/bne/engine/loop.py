@@ -28,6 +28,6 @@ def train(
     method.train()
     for batch in batches:
         optimiser.zero_grad(set_to_none=True)
-        method.loss(batch.images, batch.labels, batch.domains).backward()
+        method(batch.images, batch.labels, batch.domains).backward()
         optimiser.step()
         schedule.step()

@@ -8,8 +8,13 @@ from torch import Tensor, nn
 class Method(nn.Module, ABC):
     """A way to train a network on several domains and to use it on one it has never seen.
 
-    A method knows nothing of how images are read or checkpoints written.
+    A method knows nothing of how images are read or checkpoints written. Calling it gives its loss,
+    so that `DistributedDataParallel`, which sees `forward` alone, can wrap it.
     """
+
+    def forward(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """The same as `loss`."""
+        return self.loss(images, labels, domains)
 
     @abstractmethod
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
