@@ -1,19 +1,34 @@
-"""The README's code runs, from top to bottom."""
+"""The code in the README and the docs runs, each page from top to bottom."""
 
 import re
 from pathlib import Path
 
 import torch
 
-README = Path(__file__).resolve().parents[1] / "README.md"
+from tests.data.small import write
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
 
 
-def test_the_code_blocks_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 2
+def run_blocks(page, expected):
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL)
+    assert len(blocks) == expected
     names = {}
     for block in blocks:
         exec(block, names)
+    return names
+
+
+def test_data_page(tmp_path, monkeypatch, capsys):
+    write(tmp_path / "root", "ink/seven/1.png", "chalk/seven/1.png")
+    monkeypatch.chdir(tmp_path)
+    run_blocks(ROOT / "docs" / "data.md", 2)
+    assert "('chalk', 'ink') ('seven',) 2" in capsys.readouterr().out
+
+
+def test_readme(capsys):
+    names = run_blocks(README, 2)
     assert "'photo': 0.3" in capsys.readouterr().out
     assert names["loss"].isfinite()
     x = torch.rand(2, 3, 64, 64)

@@ -71,17 +71,26 @@ class Behaviour:
     values: dict[str, int]
 
 
-def check(name: str, device: str = "cpu") -> dict[str, Any]:
-    """Raises `MismatchError` where a promise does not hold; returns what was checked."""
+def check(name: str, device: str = "cpu", *, domains: bool = False) -> dict[str, Any]:
+    """Raises `MismatchError` where a promise does not hold; returns what was checked.
+
+    Args:
+        name: of the network, as `names` gives it.
+        device: where it runs.
+        domains: whether to check also that domains of different statistics are kept apart.
+    """
     with torch.device(device):
         torch.manual_seed(0)
         model = randomise_norms(build(name).double())
         images = smallest_input(model)
+    settle(model, images)
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     with torch.no_grad():
         original = observe(model, images)
         model = same_in_evaluation(model, images, original)
         same_in_training(model, images, original)
+        if domains:
+            domains_kept_apart(model, images)
     return {
         "size": images.shape[-1],
         "layers": len(norms),
@@ -108,6 +117,20 @@ def smallest_input(model: nn.Module) -> Tensor:
             restore(model, state)
             return images
     raise reason
+
+
+@torch.no_grad()
+def settle(model: nn.Module, images: Tensor) -> None:
+    """Where random statistics make the network amplify rounding, takes those of a training pass."""
+    first, again = model.eval()(images), model(images * (1 + 1e-15))
+    if (again - first).abs().max() < 1e-9 * first.abs().max():
+        return
+    momenta = {m: m.momentum for m in model.modules() if isinstance(m, _BatchNorm)}
+    for module in momenta:
+        module.momentum = 1.0
+    model.train()(images)
+    for module, momentum in momenta.items():
+        module.momentum = momentum
 
 
 def observe(model: nn.Module, images: Tensor) -> Behaviour:
@@ -169,6 +192,25 @@ def same_in_training(model: nn.Module, images: Tensor, original: Behaviour) -> N
             # var = (1 - m) old + m biased, so the unbiased one has m biased / (n - 1) more.
             unbiased = var + (var - (1 - layer.momentum) * old) / (n - 1)
             _close(f"running variance of {layer.name}", unbiased, theirs)
+
+
+def domains_kept_apart(model: nn.Module, images: Tensor) -> None:
+    """Branches of different statistics are the plain networks, image by image.
+
+    Args:
+        model: the network of the ensemble that `same_in_training` left, of one domain.
+        images: its input.
+    """
+    net = bne.DomainEnsemble(remove(model, 0), DOMAINS).eval()
+    for layer in domain_layers(net):
+        layer.running_mean += 0.2 * layer.running_var.sqrt() * torch.randn_like(layer.running_var)
+        layer.running_var *= 0.7 + 0.7 * torch.rand_like(layer.running_var)
+    out = net.explain(images)
+    alone = net.explain(images[1:2])
+    _close("weights of an image alone", alone.weights, out.weights[1:2])
+    _close("mixture of an image alone", alone.logits, out.logits[1:2])
+    for branch, name in enumerate(DOMAINS):
+        _close(f"branch {name}", out.branch_logits[:, branch], net.branch(name)(images))
 
 
 def buffers(model: nn.Module) -> dict[str, Tensor]:
