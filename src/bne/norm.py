@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 FUSED = ("drop", "act")
 """What timm's fused layers do after batch norm, by the names of their parts, in order."""
@@ -231,7 +231,7 @@ class DomainBatchNorm(nn.Module):
         count = belongs.sum(1)
         batch = pool(moments, belongs / count.clamp_min(1).unsqueeze(1), domains)
         count = count * _values(samples)
-        if self.synchronised and torch.distributed.is_initialized():
+        if self.synchronised and distributed.is_initialized():
             batch, count = _across_processes(batch, count)
         population = self.population
         if population is None:
@@ -328,14 +328,26 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def _across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
     """Pools every process's domain statistics, (K, C), by its number of values, (K,)."""
-    from torch.distributed._functional_collectives import all_gather_tensor_autograd
-
     channels = local.mean.shape[1]
-    packed = torch.cat([count.unsqueeze(1), *local], dim=1).unsqueeze(1)
-    world = torch.distributed.group.WORLD
-    assert world is not None
-    gathered = all_gather_tensor_autograd(packed, gather_dim=1, group=world)  # (K, P, 1 + 2 C)
-    counts, means, variances = gathered.split([1, channels, channels], dim=2)
+    packed = torch.cat([count.unsqueeze(1), *local], dim=1)
+    everyone: Tensor = _Gather.apply(packed)  # (P, K, 1 + 2 C)
+    counts, means, variances = everyone.transpose(0, 1).split([1, channels, channels], dim=2)
     total = counts.sum(1)
     share = counts / total.clamp_min(1).unsqueeze(1)
     return pool(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
+
+
+class _Gather(torch.autograd.Function):
+    """Stacks every process's tensor; each gets back the sum of all gradients for its own."""
+
+    @staticmethod
+    def forward(_: Any, mine: Tensor) -> Tensor:
+        everyone = mine.new_empty(distributed.get_world_size() * mine.shape[0], *mine.shape[1:])
+        distributed.all_gather_into_tensor(everyone, mine.contiguous())
+        return everyone.view(-1, *mine.shape)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        gradient = gradient.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(gradient)
+        return gradient[distributed.get_rank()]
