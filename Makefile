@@ -26,7 +26,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 zoo: $(READY)
-	$(BIN)/python -m tests.zoo.sweep
+	$(BIN)/python -m tests.zoo.sweep --afresh
 
 lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \

@@ -1,11 +1,9 @@
 """Checks conversion on every network of torchvision's and timm's zoos, and writes docs/zoo.md.
 
-    python -m tests.zoo.sweep                    all of it, on the CPU: an hour or two on two cores
-    python -m tests.zoo.sweep --device cuda --jobs 12
-    python -m tests.zoo.sweep --only resnet18
-
-Finished networks are recorded in results/zoo.jsonl and not checked again; delete a line, or the
-file, to repeat them.
+python -m tests.zoo.sweep --afresh           all of it, on the CPU: hours, for a few large ones
+python -m tests.zoo.sweep --afresh --device cuda --jobs 12       minutes
+python -m tests.zoo.sweep                    what results/zoo.jsonl does not hold yet
+python -m tests.zoo.sweep --only resnet18
 """
 
 import argparse
@@ -34,9 +32,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="processes, which share the device")
     parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--afresh", action="store_true", help="forget what is recorded")
     parser.add_argument("--records", type=Path, default=RECORDS)
     options = parser.parse_args()
 
+    if options.afresh:
+        options.records.unlink(missing_ok=True)
     done = {record["name"] for record in read(options.records)}
     todo = [name for name in names() if options.only in name and name not in done]
     options.records.parent.mkdir(exist_ok=True)
@@ -87,7 +88,8 @@ def table(records: list[Record]) -> str:
         "",
         "Written by `make zoo`, from `results/zoo.jsonl`. For every network of torchvision's",
         "classification zoo and of timm, untrained, with random batch-norm statistics and",
-        "parameters, in float64, at the smallest input it takes:",
+        "parameters (where these make the network amplify rounding: the statistics of a training",
+        "pass), in float64, at the smallest input it takes:",
         "",
         "- right after conversion to three domains, each branch and the mixture give in evaluation",
         "  the original's output;",
