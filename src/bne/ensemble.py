@@ -54,6 +54,12 @@ class DomainEnsemble(nn.Module):
     Made by `bne.convert`. In evaluation every image is placed among the domains by its own
     statistics, independently of the rest of its batch.
 
+    Args:
+        momentum: share of a new batch in the running statistics; None averages all batches, "keep"
+            takes over each layer's own.
+
+    All other arguments become attributes:
+
     Attributes:
         model: the network, with domain-aware batch-norm layers.
         domains: the K domains' names.
