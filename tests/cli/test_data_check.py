@@ -35,7 +35,7 @@ def test_what_is_wrong_is_printed_and_the_exit_code_says_so(
     assert bne("data", "check", tmp_path) == 1
     output = capsys.readouterr().out
     assert "Wrong: art/[red]dog/0.png: the file is not a JPEG" in output
-    assert "1 things are wrong." in output
+    assert "1 thing is wrong." in output
 
 
 def test_json_is_all_of_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,3 +105,11 @@ def test_office_caltech_passes(shared: Path, capsys: pytest.CaptureFixture[str])
     report = json.loads(capsys.readouterr().out)
     assert report["errors"] == []
     assert sum(sum(row.values()) for row in report["counts"].values()) == 2533
+
+
+def test_a_missing_official_split_is_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, *names("art photo", "cat dog", 1))
+    assert bne("data", "check", tmp_path, "--benchmark", "pacs") == 1
+    assert "split.csv" in capsys.readouterr().out

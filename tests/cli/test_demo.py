@@ -33,6 +33,12 @@ def test_json(tmp_path):
     assert report["runs"][1]["examples"][0]["weights"]
 
 
+def test_a_folder_is_no_report(tmp_path):
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "is a folder" in str(result.exception)
+
+
 def test_a_missing_folder_is_named_before_any_training(tmp_path):
     out = tmp_path / "nowhere" / "demo.html"
     result = CliRunner().invoke(app, ["demo", "--out", str(out)])

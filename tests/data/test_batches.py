@@ -94,7 +94,10 @@ def test_resumes_in_the_middle_of_an_epoch_through_json() -> None:
     [
         (DomainBatches(SETS, 4, seed=6), "seed"),
         (DomainBatches(SETS, 8, seed=5), "per_domain"),
-        (DomainBatches({"art": range(9)}, 4, seed=5), "images"),
+        (DomainBatches(SETS, 4, seed=5, epoch=99), "steps_per_epoch"),
+        (DomainBatches({"art": range(9)}, 4, seed=5, epoch=6), "images"),
+        (DomainBatches(dict(reversed(SETS.items())), 4, seed=5), "images"),
+        (DomainBatches({k: [i + 1 for i in v] for k, v in SETS.items()}, 4, seed=5), "images"),
     ],
 )
 def test_a_state_of_other_batches_is_refused(other: DomainBatches, field: str) -> None:

@@ -148,3 +148,43 @@ def test_a_stream_is_refused() -> None:
 
     with pytest.raises(DataError, match="an object of type Stream"):
         open_images(Stream())
+
+
+class Pictures(Dataset):
+    """Of files, opened lazily, as datasets do."""
+
+    def __init__(self, *paths):
+        self.paths = paths
+
+    def __len__(self):
+        return len(self.paths)
+
+    def __getitem__(self, index):
+        return Image.open(self.paths[index]), 0, index % 2
+
+
+def test_exif_rotation_of_pictures(tmp_path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter
+    Image.new("RGB", (8, 4)).save(tmp_path / "turned.jpg", exif=exif)
+    images = open_images(Pictures(tmp_path / "turned.jpg"))
+    assert decode(images.files[0].read(), "turned").size == (4, 8)
+
+
+def test_unreadable_items_are_named(tmp_path) -> None:
+    whole, cut = tmp_path / "whole.png", tmp_path / "cut.png"
+    Image.effect_noise((32, 32), 50).save(whole)
+    cut.write_bytes(whole.read_bytes()[:-200])
+    images = open_images(Pictures(whole, cut))
+    assert decode(images.files[0].read(), "whole").size == (32, 32)
+    with pytest.raises(DataError, match="item 1: cannot be read"):
+        images.files[1].read()
+    cut.unlink()
+    with pytest.raises(DataError, match="Item 1 of the dataset cannot be read"):
+        open_images(Pictures(whole, cut))
+
+
+def test_stamp_follows_the_shape() -> None:
+    flat, tall = np.zeros((4, 8, 3), np.uint8), np.zeros((8, 4, 3), np.uint8)
+    stamps = {open_images([(image, 0, 0)]).files[0].stamp for image in (flat, tall)}
+    assert len(stamps) == 2

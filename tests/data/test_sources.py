@@ -122,3 +122,12 @@ def test_pacs_in_its_archives(shared: Path) -> None:
         extracted = tar.extractfile(member)
         assert extracted is not None
         assert file.read() == extracted.read()
+
+
+def test_a_broken_link_is_listed_and_fails_by_name(tmp_path: Path) -> None:
+    write(tmp_path, "art/cat/0.png", "photo/cat/0.png")
+    (tmp_path / "art/cat/1.png").symlink_to(tmp_path / "nowhere.png")
+    broken = open_images(tmp_path).files[1]
+    assert broken.name == "art/cat/1.png"
+    with pytest.raises(DataError, match=r"1\.png: there is no such file"):
+        broken.read()

@@ -25,4 +25,7 @@ def test_the_average_is_taken_seed_by_seed(outcomes):
 
 
 def test_one_seed_has_no_error(outcomes):
-    assert math.isnan(cells([o for o in outcomes if o.seed == 0], "A")["x"].error)
+    cell = cells([o for o in outcomes if o.seed == 0], "A")["x"]
+    assert math.isnan(cell.error)
+    assert str(cell) == "50.0"
+    assert str(cells(outcomes, "A")["x"]) == "55.0 ± 5.0"

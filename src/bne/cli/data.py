@@ -1,7 +1,7 @@
 """`bne data`: look after the images."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ from bne.cli import data_prepare
 
 if TYPE_CHECKING:
     from bne.data.check import Report
+    from bne.data.images import ImageSet
 
 app = typer.Typer(help="Check and prepare the images of a dataset.", no_args_is_help=True)
 
@@ -52,12 +53,26 @@ def check(
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("Reading images", total=len(images))
         report = check_images(images, declaration, lambda: progress.advance(task))
+    if declaration and declaration.split_file:
+        report = _with_split(report, images, path / declaration.split_file)
     if as_json:
         typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, indent=2))
     else:
         _show(report)
     if report.errors:
         raise typer.Exit(1)
+
+
+def _with_split(report: "Report", images: "ImageSet", table: Path) -> "Report":
+    """Also reports what is wrong with the benchmark's official split."""
+    from bne.data.images import DataError
+    from bne.data.splits import official
+
+    try:
+        official(images, images.domains, table)
+    except DataError as error:
+        return replace(report, errors=(*report.errors, str(error)))
+    return report
 
 
 def _show(report: "Report") -> None:
@@ -78,7 +93,8 @@ def _show(report: "Report") -> None:
         console.print(f"Note: {note}", soft_wrap=True)
     for error in report.errors:
         console.print(f"Wrong: {error}", style="red", soft_wrap=True)
-    verdict = f"{len(report.errors)} things are wrong." if report.errors else "All is well."
+    wrong = "1 thing is" if len(report.errors) == 1 else f"{len(report.errors)} things are"
+    verdict = f"{wrong} wrong." if report.errors else "All is well."
     console.print(f"{sum(totals)} images. {verdict}")
 
 

@@ -33,6 +33,9 @@ def demo(
 
     if not out.parent.is_dir():
         raise DataError(f"{out}: there is no folder {out.parent}; make it or choose another.")
+    if out.is_dir():
+        raise DataError(f"{out}: is a folder; name the file that the report goes to.")
+    # Not the draw of digits that was looked at while the drawings were made.
     prepared, settings = load(seed=1), Settings()
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*bars, console=Console(stderr=True)) as progress:
@@ -72,7 +75,7 @@ def _show(outcomes: "Sequence[Outcome]", out: Path) -> None:
     )
     for method in METHODS:
         row = [*cells(outcomes, method).values(), average(outcomes, method)]
-        table.add_row(method, *(f"{cell.mean:.1f} ± {cell.error:.1f}" for cell in row))
+        table.add_row(method, *map(str, row))
     console.print(table)
 
     weights = Table("unseen image", "shows", "seen as", title="Weights of the known domains")

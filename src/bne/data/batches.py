@@ -103,8 +103,8 @@ class DomainBatches:
         end = (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
         return range(self.step, end)
 
-    def state_dict(self) -> dict[str, int | dict[str, int]]:
-        """The position, and what it means: plain numbers, for JSON."""
+    def state_dict(self) -> dict[str, object]:
+        """The position, and what it means: plain numbers and names, for JSON."""
         return {"step": self.step, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, object]) -> None:
@@ -124,11 +124,12 @@ class DomainBatches:
             raise DataError(f"The saved batches have step={step}; it must be a whole number.")
         self.step = step
 
-    def _identity(self) -> dict[str, int | dict[str, int]]:
+    def _identity(self) -> dict[str, object]:
         return {
             "seed": self._seed,
             "per_domain": self._per_domain,
-            "images": {name: len(images) for name, images in self._members.items()},
+            "steps_per_epoch": self.steps_per_epoch,
+            "images": [[name, len(m), _digest(m)] for name, m in self._members.items()],
         }
 
     def _of_domain(self, name: str, step: int) -> Tensor:
@@ -149,6 +150,10 @@ class DomainBatches:
         )
         images = self._members[name]
         return images[torch.randperm(len(images), generator=generator)]
+
+
+def _digest(images: Tensor) -> str:
+    return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16]
 
 
 def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:

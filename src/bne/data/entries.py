@@ -40,8 +40,20 @@ class FileBytes:
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """What tells whether a file has changed, short of reading it."""
-    return f"{status.st_size}:{status.st_mtime_ns}"
+    """What tells whether a file has changed, short of reading it.
+
+    Size and time of change alone would not do: archives and build systems set the time themselves.
+    """
+    s = status
+    return f"{s.st_size}:{s.st_mtime_ns}:{s.st_ctime_ns}:{s.st_dev}:{s.st_ino}"
+
+
+def stamp_at(path: str | PurePath) -> str:
+    """The stamp of a file that may not be there: it is listed, and fails when it is read."""
+    try:
+        return stamp_of(os.stat(path))  # noqa: PTH116 - called once an image
+    except (OSError, ValueError):
+        return "missing"
 
 
 def read_slice(path: str, offset: int, size: int | None) -> bytes:

@@ -27,7 +27,13 @@ class DatasetImage:
 
     def __call__(self) -> bytes:
         """The image as the bytes of a PNG file."""
-        picture = as_picture(self.dataset[self.index][self.field], f"item {self.index}")
+        name = f"item {self.index}"
+        try:
+            picture = as_picture(self.dataset[self.index][self.field], name)
+        except DataError:
+            raise
+        except Exception as error:  # whatever the dataset's own code may raise
+            raise DataError(f"{name}: cannot be read ({error}); mend or remove it.") from error
         buffer = io.BytesIO()
         picture.save(buffer, "PNG", compress_level=1)
         return buffer.getvalue()
@@ -55,15 +61,26 @@ def from_dataset(dataset: Any) -> ImageSet:
         return _from_hugging_face(dataset)
     labels, domains, stamps = [], [], []
     for index in range(len(dataset)):
-        item = dataset[index]
+        try:
+            item = dataset[index]
+        except Exception as error:
+            raise DataError(f"Item {index} of the dataset cannot be read ({error}).") from error
         if not isinstance(item, tuple | list) or len(item) != 3:
             raise DataError(f"Item {index} of the dataset is not (image, label, domain).")
         image, label, domain = item
         labels.append(label)
         domains.append(domain)
-        stamps.append(hashlib.sha256(as_picture(image, f"item {index}").tobytes()).hexdigest())
+        stamps.append(_content(image, f"item {index}"))
     class_names, domain_names = getattr(dataset, "classes", None), getattr(dataset, "domains", None)
     return _image_set(dataset, 0, (labels, class_names), (domains, domain_names), stamps)
+
+
+def _content(image: Any, name: str) -> str:
+    try:
+        picture = as_picture(image, name)
+    except OSError:  # a file opened lazily and damaged: it fails, by name, when it is read
+        return "unreadable"
+    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
 
 
 def _from_hugging_face(dataset: Any) -> ImageSet:
@@ -128,10 +145,10 @@ def as_picture(image: Any, name: str) -> Image.Image:
     """Makes RGB of a PIL image, a numpy array or a torch tensor, as `from_dataset` describes."""
     import numpy as np
     import torch
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     if isinstance(image, Image.Image):
-        return to_rgb(image, name)
+        return to_rgb(ImageOps.exif_transpose(image), name)
     if isinstance(image, torch.Tensor):
         if image.is_floating_point():
             if image.numel() and not (image.min() >= 0 and image.max() <= 1):

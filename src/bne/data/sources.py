@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.archives import list_tar, list_zip
-from bne.data.entries import Entry, FileBytes, gather, is_hidden, is_image, stamp_of
+from bne.data.entries import Entry, FileBytes, gather, is_hidden, is_image, stamp_at
 from bne.data.images import DataError, ImageSet
 from bne.data.memory import from_dataset
 from bne.data.tables import list_table
@@ -83,8 +83,8 @@ def _list_folder(domain: Path) -> Iterator[Entry]:
         for file in _children(Path(class_folder.path)):
             if file.is_dir():
                 raise _misplaced(file)
-            if file.is_file() and is_image(Path(file.name)):
-                read, stamp = FileBytes(file.path), stamp_of(file.stat())
+            if is_image(Path(file.name)):  # a broken link too: it fails, by name, when it is read
+                read, stamp = FileBytes(file.path), stamp_at(file.path)
                 yield Entry(domain.name, class_folder.name, file.name, read, stamp)
 
 

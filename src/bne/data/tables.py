@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from bne.data.entries import Entry, FileBytes, inner_path, stamp_of
+from bne.data.entries import Entry, FileBytes, inner_path, stamp_at
 from bne.data.images import DataError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def list_table(table: Path) -> Iterator[Entry]:
     for line, row in read_rows(table, COLUMNS):
         path = inner_path(row["path"], f"{table}, line {line}").as_posix()
         file = table.parent / path
-        yield Entry(row["domain"], row["class"], path, FileBytes(str(file)), _stamp(file))
+        yield Entry(row["domain"], row["class"], path, FileBytes(str(file)), stamp_at(file))
 
 
 def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -50,10 +50,3 @@ def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
                 yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table}: cannot be read as a UTF-8 CSV file ({error}).") from error
-
-
-def _stamp(file: Path) -> str:
-    try:
-        return stamp_of(file.stat())
-    except (OSError, ValueError):
-        return "missing"

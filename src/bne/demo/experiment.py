@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
+import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -114,13 +115,22 @@ def compare(
     with ProcessPoolExecutor(
         min(os.cpu_count() or 1, len(runs)),
         mp_context=multiprocessing.get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(1,),
+        initializer=_start_worker,
     ) as pool:
         futures = [pool.submit(run, prepared, *which, settings) for which in runs]
-        for _ in as_completed(futures):
-            advance()
+        try:
+            for future in as_completed(futures):
+                future.result()
+                advance()
+        except BaseException:  # Ctrl-C too: do not train what is still waiting
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
         return [future.result() for future in futures]
+
+
+def _start_worker() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
+    torch.set_num_threads(1)
 
 
 def run(

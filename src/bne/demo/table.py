@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,9 @@ class Cell(NamedTuple):
 
     mean: float
     error: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + ("" if isnan(self.error) else f" ± {self.error:.1f}")
 
 
 def cells(outcomes: Sequence[Outcome], method: str) -> dict[str, Cell]:
