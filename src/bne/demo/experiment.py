@@ -122,8 +122,9 @@ def compare(
             for future in as_completed(futures):
                 future.result()
                 advance()
-        except BaseException:  # Ctrl-C too: do not train what is still waiting
-            pool.shutdown(wait=False, cancel_futures=True)
+        except BaseException:  # Ctrl-C too: leaving the pool would wait for all that is queued
+            for worker in multiprocessing.active_children():
+                worker.terminate()
             raise
         return [future.result() for future in futures]
 
