@@ -1,8 +1,8 @@
 """Checks conversion on every network of torchvision's and timm's zoos, and writes docs/zoo.md.
 
-python -m tests.zoo.sweep --afresh           all of it, on the CPU: hours, for a few large ones
-python -m tests.zoo.sweep --afresh --device cuda --jobs 12       minutes
-python -m tests.zoo.sweep                    what results/zoo.jsonl does not hold yet
+python -m tests.zoo.sweep --afresh                           all of it, on the CPU
+python -m tests.zoo.sweep --afresh --device cuda --jobs 12   the large ones want a GPU
+python -m tests.zoo.sweep                                    what is not recorded yet
 python -m tests.zoo.sweep --only resnet18
 """
 
