@@ -34,7 +34,6 @@ from bne.data.images import ImageFile, ImageSet, decode
 from bne.data.prepared import PreparedImages
 from bne.data.resize import resize
 from bne.data.sources import open_images
-from bne.ensemble import convert
 from bne.methods import BNE, DeepAll
 from bne.models.inputs import Preprocessing
 
@@ -171,7 +170,7 @@ def training_step(case: Case) -> Step:
 
     network = resnet18(num_classes=7)
     bne = case.method == "BNE"
-    method = BNE(convert(network, TRAIN_SIZES), distance_training=True) if bne else DeepAll(network)
+    method = (BNE if bne else DeepAll)(network, list(TRAIN_SIZES))
     method.to("cuda", memory_format=torch.channels_last)  # type: ignore[call-overload]
     optimiser = torch.optim.SGD(method.parameters(), 1e-3, momentum=0.9, fused=True)
 

@@ -21,7 +21,6 @@ from bne.data.batches import DomainBatches
 from bne.data.feed import Feed
 from bne.data.transform import EvalTransform
 from bne.engine import train
-from bne.ensemble import convert
 from bne.methods import BNE, DeepAll, Method
 from bne.models import build, preprocessing
 
@@ -157,10 +156,10 @@ def fit(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build("small_cnn", num_classes=len(images.classes))
-    method: Method = DeepAll(model)
-    if method_name == "BNE":
-        # Few steps: the layers' own momentum of 0.1, which DeepAll has too, instead of 0.01.
-        method = BNE(convert(model, members, momentum="keep"))
+    # Few steps: the layers' own momentum of 0.1, which DeepAll has too, instead of 0.01.
+    bne = method_name == "BNE"
+    sources = list(members)
+    method = BNE(model, sources, momentum="keep") if bne else DeepAll(model, sources)
     optimiser = torch.optim.Adam(method.parameters(), weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, settings.learning_rate, total_steps=settings.steps
@@ -168,9 +167,9 @@ def fit(
     augmentation = Augmentation("paper", preprocessing(model), seed, flip=False)
     batches = DomainBatches(members, settings.per_domain, seed=seed, epoch=settings.steps)
     epoch = Feed(prepared, "cpu").epoch(batches, augmentation)
+    method.begin_epoch(0, warm_up=1)
     train(method, itertools.islice(epoch, settings.warm_up_steps), optimiser, schedule)
-    if isinstance(method, BNE):
-        method.distance_training = True
+    method.begin_epoch(1, warm_up=1)
     train(method, epoch, optimiser, schedule)
     return method, EvalTransform(preprocessing(model), resize=prepared.pixels.shape[1])
 

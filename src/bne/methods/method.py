@@ -1,20 +1,43 @@
 """The contract of all methods."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 
 
 class Method(nn.Module, ABC):
     """A way to train a network on several domains and to use it on one it has never seen.
 
-    A method knows nothing of how images are read or checkpoints written. Calling it gives its loss,
-    so that `DistributedDataParallel`, which sees `forward` alone, can wrap it.
+    A subclass takes the plain network, the names of the source domains and options of its own as
+    keywords. It knows nothing of how images are read or checkpoints written; whatever it must
+    remember between two steps is a parameter or a buffer. Calling it gives its loss, so that
+    `DistributedDataParallel`, which sees `forward` alone, can wrap it.
+
+    Attributes:
+        net: the network, the classifier of what the method trains.
+        stage: what the loss now computes. It may change from epoch to epoch; within one stage every
+            step runs the same operations, so that they can be recorded once and replayed.
+        uses_target: whether unlabelled images of the target join every batch as one more domain,
+            the last, with the label -100, which `cross_entropy` passes over.
     """
+
+    net: nn.Module
+    stage: str = "train"
+    uses_target: ClassVar[bool] = False
 
     def forward(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The same as `loss`."""
         return self.loss(images, labels, domains)
+
+    def begin_epoch(self, epoch: int, warm_up: int) -> None:
+        """Called before every epoch of training, and again when one is resumed.
+
+        Args:
+            epoch: epochs before this one.
+            warm_up: epochs that the recipe sets aside for the domains' statistics to settle.
+        """
 
     @abstractmethod
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
@@ -33,3 +56,13 @@ class Method(nn.Module, ABC):
         Args:
             images: (N, 3, H, W), normalised.
         """
+
+    @torch.no_grad()
+    def observe(self, images: Tensor, domains: Tensor) -> None:
+        """Runs images in training mode only for the batch statistics they leave behind.
+
+        Args:
+            images: (N, 3, H, W), normalised.
+            domains: (N,), indices of the source domains.
+        """
+        self.net(images)
