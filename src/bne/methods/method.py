@@ -1,10 +1,13 @@
 """The contract of all methods."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
+
+Look = Callable[[Sequence[int]], Iterator[Tensor]]
 
 
 class Method(nn.Module, ABC):
@@ -30,6 +33,21 @@ class Method(nn.Module, ABC):
     def forward(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The same as `loss`."""
         return self.loss(images, labels, domains)
+
+    def members(
+        self, members: Mapping[str, Sequence[int]], epoch: int, look: Look
+    ) -> Mapping[str, Sequence[int]]:
+        """Which training images make up each domain in an epoch; by default they stay as they are.
+
+        Called before `begin_epoch`, and again when an epoch is resumed in its middle: the answer
+        must then be the same.
+
+        Args:
+            members: the numbers of the training images of every source domain, by name.
+            epoch: epochs before this one.
+            look: gives the images of some numbers, (B, 3, H, W) at a time, as in evaluation.
+        """
+        return members
 
     def begin_epoch(self, epoch: int, warm_up: int) -> None:
         """Called before every epoch of training, and again when one is resumed.
