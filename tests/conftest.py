@@ -1,8 +1,13 @@
 """Fixtures shared by all tests."""
 
+import os
 from pathlib import Path
 
 import pytest
+import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # kernels run slowly, on the CPU, instead of not at all
 
 
 @pytest.fixture(scope="session")

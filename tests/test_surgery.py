@@ -205,3 +205,12 @@ def test_a_branch_can_be_reparameterised_by_timm(name):
         isinstance(m, nn.BatchNorm2d) for m in model.modules()
     )
     torch.testing.assert_close(deployed(x), model(x))
+
+
+def test_a_process_group_of_its_own_is_refused_in_one_sentence():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.SyncBatchNorm(4))
+    model[1].process_group = object()
+    with pytest.raises(ValueError, match=r"'1' is synchronised over a process group of its own"):
+        bne.convert(model, DOMAINS)
+    with pytest.raises(ValueError, match=r"'1' is synchronised over a process group of its own"):
+        bne.DomainEnsemble(model, DOMAINS)

@@ -12,7 +12,7 @@ from bne import distances as distance_registry
 from bne.distances import Distance, inverse_weights
 from bne.embedding import Embedding
 from bne.norm import DomainBatchNorm, Moments, Rule
-from bne.surgery import Momentum, domain_layers, install, remove
+from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
 """The domains of N images: indices or names."""
@@ -26,7 +26,7 @@ class Prediction:
         logits: (N, classes), the mixture. Where probabilities are mixed, their logarithms.
         weights: (N, K), the weight of each domain's branch; they add up to 1.
         distances: (N, K), of each image from each domain.
-        branch_logits: (N, K, classes), each branch's own answer.
+        branch_logits: (N, K, classes), each branch's own answer; NaN where it was not run.
         embedding: where the images lie in the space of domains.
     """
 
@@ -65,7 +65,11 @@ class DomainEnsemble(nn.Module):
         domains: the K domains' names.
         distance: from images to domains.
         layers: the layers whose statistics are compared; None takes all that can be.
-        mix: what the weights combine, the branches' "logits" or their "probabilities".
+        mix: what the weights combine: the branches' "logits" or their "probabilities", or, in
+            evaluation, the domains' "statistics" at every layer, so that any number of domains
+            costs two passes; training then mixes logits.
+        nearest: how many branches are run for each image, the nearest; None runs all. In training
+            an image's own branch, whose statistics it defines, is always among them.
         branch_statistics: what branch k normalises by in distance training: the "batch" statistics
             of domain k's own images, or its "population" statistics as in Algorithm 1's print.
         weight_gradient: whether distance training shapes the space of domains through the weights.
@@ -81,7 +85,8 @@ class DomainEnsemble(nn.Module):
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Iterable[str] | None = None,
-        mix: Literal["logits", "probabilities"] = "logits",
+        mix: Literal["logits", "probabilities", "statistics"] = "logits",
+        nearest: int | None = None,
         branch_statistics: Literal["batch", "population"] = "batch",
         weight_gradient: bool = True,
         max_images: int | None = None,
@@ -89,10 +94,11 @@ class DomainEnsemble(nn.Module):
     ) -> None:
         super().__init__()
         self.domains = _checked_domains(domains)
-        _check_choice("mix", mix, ("logits", "probabilities"))
+        _check_choice("mix", mix, ("logits", "probabilities", "statistics"))
         _check_choice("branch_statistics", branch_statistics, ("batch", "population"))
         self.distance = distance_registry.get(distance) if isinstance(distance, str) else distance
         self.mix = mix
+        self.nearest = _checked_limit("nearest", nearest)
         self.branch_statistics = branch_statistics
         self.weight_gradient = weight_gradient
         self.max_images = _checked_limit("max_images", max_images)
@@ -171,36 +177,69 @@ class DomainEnsemble(nn.Module):
             with torch.no_grad():
                 self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
             members = None
-        branch_logits = self._branches(images, members)
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
             embedding = self._embed(images)
-            known = self.domain_embeddings().select(embedding.layers)
-            distances = self.distance(embedding, known)
-            weights = inverse_weights(distances)
-        logits = _mix(branch_logits, weights, self.mix)
+        if self.mix == "statistics" and not self.training:
+            weights, distances = self._weigh(embedding)
+            logits = self._run(images, lambda layer, x: layer.by_mixture(x, weights))
+            unknown = logits.new_full((), torch.nan)
+            branch_logits = unknown.expand(len(images), len(self.domains), *logits.shape[1:])
+            return Prediction(logits, weights, distances, branch_logits, embedding)
+        chosen = self._choose(embedding, domains)
+        branch_logits = self._branches(images, chosen, members)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+            # Only now: the branches have updated the domains' statistics.
+            weights, distances = self._weigh(embedding, chosen)
+        own = weights if chosen is None else weights.gather(1, chosen)
+        logits = _mix(branch_logits, own, self.mix)
+        if chosen is not None:
+            branch_logits = _spread(branch_logits.detach(), chosen, len(self.domains))
         return Prediction(logits, weights, distances, branch_logits, embedding)
 
-    def _branches(self, images: Tensor, members: Tensor | None) -> Tensor:
-        """Every image under every domain, (N, K, classes).
+    def _weigh(self, embedding: Embedding, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The weights of the domains and their distances, (N, K); 0 for branches not chosen."""
+        known = self.domain_embeddings().select(embedding.layers)
+        distances = self.distance(embedding, known)
+        if chosen is None:
+            return inverse_weights(distances), distances
+        weights = inverse_weights(distances.gather(1, chosen))
+        return torch.zeros_like(distances).scatter(1, chosen, weights), distances
+
+    @torch.no_grad()
+    def _choose(self, embedding: Embedding, own: Tensor | None) -> Tensor | None:
+        """The domains whose branches each image is run under, (N, m), or None for all."""
+        if self.nearest is None or self.nearest >= len(self.domains):
+            return None
+        distances = self.distance(embedding, self.domain_embeddings().select(embedding.layers))
+        if own is not None:
+            distances = distances.scatter(1, own.unsqueeze(1), -1)
+        return distances.topk(self.nearest, largest=False).indices
+
+    def _branches(self, images: Tensor, chosen: Tensor | None, own: Tensor | None) -> Tensor:
+        """Every image under the domains chosen for it, (N, m, classes).
 
         Args:
             images: (N, ...).
-            members: (N,), each image's own domain, if its images are to define the statistics.
+            chosen: (N, m), the domains; None for all.
+            own: (N,), each image's own domain, if its images are to define the statistics.
         """
         count = images.shape[0]
-        everyone = torch.arange(len(self.domains), device=images.device)
+        if chosen is None:
+            chosen = torch.arange(len(self.domains), device=images.device).expand(count, -1)
+        # All images under their first domain, then all under their second, and so on.
+        runs = chosen.T.split(self.max_branches or chosen.shape[1])
         outputs = []
-        for branches in everyone.split(self.max_branches or len(everyone)):
-            ids = branches.repeat_interleave(count)
-            own = None if members is None else members.repeat(len(branches)) == ids
+        for domains in runs:
+            ids = domains.flatten()
+            members = None if own is None else own.repeat(len(domains)) == ids
             # `repeat` would lose the channels-last layout.
-            output = self._run(torch.cat([images] * len(branches)), _under(ids, own))
+            output = self._run(torch.cat([images] * len(domains)), _under(ids, members))
             if not isinstance(output, Tensor):
                 raise TypeError(
                     f"only tensors can be mixed, but the network gave a {type(output).__name__}: "
                     "turn its auxiliary outputs off"
                 )
-            outputs.append(output.unflatten(0, (len(branches), count)))
+            outputs.append(output.unflatten(0, (len(domains), count)))
         return torch.cat(outputs).transpose(0, 1)
 
     def _embed(self, images: Tensor) -> Embedding:
@@ -278,6 +317,7 @@ def convert(model: nn.Module, domains: Iterable[str], **options: Any) -> DomainE
         domains: the domains' names.
         **options: of `DomainEnsemble`.
     """
+    check_copyable(model)
     return DomainEnsemble(copy.deepcopy(model), domains, **options)
 
 
@@ -304,11 +344,19 @@ def _average(uses: list[Moments]) -> Moments:
 def _mix(branch_logits: Tensor, weights: Tensor, mix: str) -> Tensor:
     """Combines (N, K, classes, ...) by (N, K) into (N, classes, ...)."""
     weights = weights.view(*weights.shape, *(1,) * (branch_logits.ndim - 2))
-    if mix == "logits":
+    if mix != "probabilities":
         return (weights * branch_logits).sum(1)
     # Clamped, a weight of 0 has a finite logarithm and no gradient.
     logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
     return (logarithms + branch_logits.log_softmax(2)).logsumexp(1)
+
+
+def _spread(chosen_logits: Tensor, chosen: Tensor, domains: int) -> Tensor:
+    """Puts (N, m, classes, ...) in their domains' places among (N, K, classes, ...)."""
+    count, _, *rest = chosen_logits.shape
+    places = chosen.view(*chosen.shape, *(1,) * len(rest)).expand_as(chosen_logits)
+    unknown = chosen_logits.new_full((count, domains, *rest), torch.nan)
+    return unknown.scatter(1, places, chosen_logits)
 
 
 def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:

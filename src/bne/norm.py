@@ -1,20 +1,23 @@
 """The domain-aware batch-norm layer (paper, section 3.2).
 
 One γ and β, K running means and variances. During a pass through the network every image is
-normalised in one of two ways:
+normalised in one of these ways:
 
 - `DomainBatchNorm.by_domain`: under a domain, by that domain's statistics. Running an image under
   its own domain is the warm-up; running it once under each of the K domains, as K rows of one
   batch, gives the K branches.
 - `DomainBatchNorm.by_instance`: by its own statistics, which place it in the space of domains.
+- `DomainBatchNorm.by_mixture`: by the domains' statistics mixed by its weights, an approximation
+  to mixing the branches at the price of one.
 
 Everything is built from the moments of single images: a domain batch's are those of its images,
-pooled.
+pooled. `bne.kernels` says the same in fewer passes over memory, for a GPU.
 """
 
 import math
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -189,12 +192,15 @@ class DomainBatchNorm(nn.Module):
         samples = _samples(x, domains.shape[0])
         population = self.population
         if members is not None and self.training:
+            synchronised = self.synchronised and distributed.is_initialized()
+            if self.momentum is not None and not synchronised and (kernels := _kernels(samples)):
+                return self._by_batch_kernel(kernels, x, domains, members)
             statistics = self._batch_statistics(samples, domains, members)
         elif population is not None:
             statistics = population
         else:
             return self._normalise(samples, image_moments(samples))
-        return self._normalise(samples, Moments(statistics.mean[domains], statistics.var[domains]))
+        return self._normalise(samples, statistics, domains)
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
         """Normalises every image by its own statistics.
@@ -213,8 +219,13 @@ class DomainBatchNorm(nn.Module):
         samples = _samples(x, images)
         population = self.population
         if _values(samples) > 1:
-            moments = image_moments(samples)
-            return self._normalise(samples, moments), None if population is None else moments
+            if kernels := _kernels(samples):
+                x, *own = kernels.by_instance(x, (self.weight, self.bias), self.eps)
+                moments = Moments(*own)
+            else:
+                moments = image_moments(samples)
+                x = self._normalise(samples, moments)
+            return x, None if population is None else moments
         if population is None:
             raise ValueError(
                 f"batch-norm layer {self.name!r} keeps no running statistics and sees one value "
@@ -222,6 +233,41 @@ class DomainBatchNorm(nn.Module):
             )
         middle = (statistic.mean(0).expand(images, -1) for statistic in population)
         return self._normalise(samples, Moments(*middle)), None
+
+    def by_mixture(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Normalises every image by a mixture of the domains' running statistics.
+
+        Mean and second moment are mixed: a mixture of domains has the variance within them and
+        that between their means.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            weights: (N, K), of the domains in each image's mixture; they add up to 1.
+
+        Returns:
+            The normalised input, of the shape and dtype of `x`.
+        """
+        samples = _samples(x, weights.shape[0])
+        population = self.population
+        if population is None:
+            return self._normalise(samples, image_moments(samples))
+        weights = weights.to(population.mean.dtype)
+        centre = population.mean.mean(0)
+        apart = population.mean - centre  # measured from there, the squares keep their digits
+        shift = weights @ apart
+        var = (weights @ (population.var + apart.square()) - shift.square()).clamp_min(0)
+        return self._normalise(samples, Moments(centre + shift, var))
+
+    def _by_batch_kernel(self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor) -> Tensor:
+        if self.num_batches_tracked is not None:
+            present = torch.zeros_like(self.num_batches_tracked)
+            present.index_add_(0, domains, members.to(present.dtype))
+            self.num_batches_tracked += present * _values(x.unsqueeze(1)) > 1
+        affine = self.weight, self.bias
+        normalised: Tensor = kernels.by_batch(
+            x, affine, domains, members, self.population, self.num_domains, self.momentum, self.eps
+        )
+        return normalised
 
     def _batch_statistics(self, samples: Tensor, domains: Tensor, members: Tensor) -> Moments:
         """The K domains' statistics in this batch, (K, C), which update the running ones."""
@@ -258,8 +304,27 @@ class DomainBatchNorm(nn.Module):
         self.running_mean.lerp_(batch.mean.to(self.running_mean.dtype), step)
         self.running_var.lerp_(batch.var.to(self.running_var.dtype), step)
 
-    def _normalise(self, samples: Tensor, moments: Moments) -> Tensor:
-        """(x - mean) / sqrt(var + eps) * γ + β, with one pair of moments an image, (N, C)."""
+    def _normalise(
+        self, samples: Tensor, moments: Moments, domains: Tensor | None = None
+    ) -> Tensor:
+        """(x - mean) / sqrt(var + eps) * γ + β.
+
+        Args:
+            samples: (N, rows, C, *spatial).
+            moments: of every image, (N, C), or of every domain, (K, C).
+            domains: (N,), whose moments an image is normalised by if they are the domains'.
+        """
+        constant = not (moments.mean.requires_grad or moments.var.requires_grad)
+        if constant and (kernels := _kernels(samples)):
+            if domains is None:
+                domains = torch.arange(samples.shape[0], device=samples.device)
+            affine = self.weight, self.bias
+            fused: Tensor = kernels.by_population(
+                samples.squeeze(1), affine, domains, moments, self.eps
+            )
+            return fused
+        if domains is not None:
+            moments = Moments(moments.mean[domains], moments.var[domains])
         scale = (moments.var + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
@@ -319,6 +384,32 @@ def _samples(x: Tensor, images: int) -> Tensor:
 def _values(samples: Tensor) -> int:
     """How many values a channel has in one image of (N, rows, C, *spatial)."""
     return math.prod((samples.shape[1], *samples.shape[3:]))
+
+
+def _kernels(samples: Tensor) -> Any:
+    """`bne.kernels` if they can treat (N, rows, C, *spatial), otherwise None."""
+    suit = (
+        samples.is_cuda
+        and samples.dtype.itemsize <= 4
+        and samples.ndim > 3
+        and samples.shape[1] == 1
+        and samples.numel() > 0
+        and _values(samples) < 2**22
+        # A compiler fuses the plain form by itself.
+        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+    )
+    return _import_kernels() if suit else None
+
+
+@cache
+def _import_kernels() -> Any:
+    try:
+        from bne import kernels
+    except ModuleNotFoundError as error:  # Triton comes with torch on some systems only
+        if error.name != "triton":
+            raise
+        return None
+    return kernels
 
 
 def at_least_float32(x: Tensor) -> Tensor:

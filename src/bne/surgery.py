@@ -21,6 +21,21 @@ def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
     return (module for module in model.modules() if isinstance(module, DomainBatchNorm))
 
 
+def check_copyable(model: nn.Module) -> None:
+    """Checks that the batch-norm layers of a network can be copied.
+
+    Raises:
+        ValueError: A layer is synchronised over a process group of its own.
+    """
+    for name, module in model.named_modules():
+        if isinstance(module, nn.SyncBatchNorm) and module.process_group is not None:
+            raise ValueError(
+                f"layer {name!r} is synchronised over a process group of its own, which cannot be "
+                "copied: convert the network first with process_group=None, which is the group of "
+                "all processes"
+            )
+
+
 def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module:
     """Exchanges every batch-norm layer of `model`, in place, for a domain-aware one.
 
@@ -34,6 +49,7 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
     """
     if not (momentum is None or momentum == "keep" or isinstance(momentum, float | int)):
         raise ValueError(f"momentum must be a number, None or 'keep', not {momentum!r}")
+    check_copyable(model)
     passes = Passes()
     layers: dict[nn.Module, nn.Module] = {}
     for name, module in model.named_modules():

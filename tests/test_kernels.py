@@ -1,0 +1,172 @@
+"""The GPU kernels against the plain layer in float64; without a GPU, in Triton's interpreter."""
+
+import pytest
+import torch
+
+from bne.norm import DomainBatchNorm, Moments
+
+pytest.importorskip("triton", reason="Triton is not installed")
+kernels = pytest.importorskip("bne.kernels")
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+K = 3
+SHAPES = {
+    "several chunks of positions": ((4, 3, 40, 41), torch.channels_last),
+    "several tiles of channels": ((6, 70, 5, 7), torch.channels_last),
+    "channels first": ((6, 5, 7, 9), torch.contiguous_format),
+    "tokens": ((5, 4, 30), torch.contiguous_format),
+    "volumes": ((5, 4, 3, 4, 5), torch.contiguous_format),
+    "one row": ((1, 8, 5, 5), torch.channels_last),
+    "one channel": ((4, 1, 5, 5), torch.channels_last),
+}
+HALVES = [torch.float16, torch.bfloat16]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:(invalid value|divide by zero):RuntimeWarning"),
+]
+
+
+class Case:
+    """The same layer and input twice: in float64 for the plain form, and as the kernels get it."""
+
+    def __init__(self, shape, layout, dtype=torch.float32, affine=True):
+        torch.manual_seed(0)
+        rows, channels = shape[:2]
+        self.layer = DomainBatchNorm(channels, K, affine=affine).double()
+        for tensor in self.layer.parameters():
+            torch.nn.init.normal_(tensor)
+        self.layer.running_mean.normal_()
+        self.layer.running_var.uniform_(0.5, 2)
+        self.x = (torch.randn(shape) * 2 + 3).to(dtype).contiguous(memory_format=layout)
+        self.reference = self.x.double().requires_grad_()
+        self.input = self.x.to(DEVICE).requires_grad_()
+        self.affine = tuple(
+            None if t is None else t.detach().float().to(DEVICE).requires_grad_()
+            for t in (self.layer.weight, self.layer.bias)
+        )
+        self.population = Moments(*(s.float().to(DEVICE) for s in self.layer.population))
+        self.domains = torch.randint(K, (rows,))
+        self.members = torch.rand(rows) > 0.4
+        self.members[0] = True
+        self.slope = torch.randn(shape).to(dtype)
+        half = dtype != torch.float32
+        self.near = {"rtol": 2e-2, "atol": 6e-2} if half else {"rtol": 2e-4, "atol": 2e-4}
+        self.sums_near = {"rtol": 3e-2, "atol": 0.5} if half else {"rtol": 1e-3, "atol": 1e-3}
+
+    def by_batch(self):
+        expected = self.layer.train().by_domain(self.reference, self.domains, self.members)
+        where = self.domains.to(DEVICE), self.members.to(DEVICE)
+        return expected, kernels.by_batch(
+            self.input, self.affine, *where, self.population, K, 0.01, self.layer.eps
+        )
+
+    def by_population(self):
+        expected = self.layer.eval().by_domain(self.reference, self.domains)
+        return expected, kernels.by_population(
+            self.input, self.affine, self.domains.to(DEVICE), self.population, self.layer.eps
+        )
+
+    def by_instance(self):
+        expected, moments = self.layer.by_instance(self.reference, len(self.x))
+        y, mean, var = kernels.by_instance(self.input, self.affine, self.layer.eps)
+        for ours, theirs in zip((mean, var), moments, strict=True):
+            torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+        return (expected, *moments), (y, mean, var)
+
+    def compare(self, expected, actual, through=lambda y, slope: (y.double() * slope).sum()):
+        """Compares outputs, then gradients of `through(output, slope)`."""
+        first = expected[0] if isinstance(expected, tuple) else expected
+        y = actual[0] if isinstance(actual, tuple) else actual
+        assert y.dtype == self.x.dtype
+        assert y.stride() == self.x.stride()
+        torch.testing.assert_close(y.cpu().float(), first.float(), **self.near)
+        through(expected, self.slope).backward()
+        through(actual, self.slope.to(DEVICE)).backward()
+        gradient = self.input.grad.cpu().float()
+        torch.testing.assert_close(gradient, self.reference.grad.float(), **self.near)
+        for ours, theirs in zip(self.affine, (self.layer.weight, self.layer.bias), strict=True):
+            if ours is not None:
+                torch.testing.assert_close(ours.grad.cpu(), theirs.grad.float(), **self.sums_near)
+
+
+@pytest.fixture(params=SHAPES.values(), ids=SHAPES)
+def case(request):
+    return Case(*request.param)
+
+
+def test_batch_statistics(case):
+    case.compare(*case.by_batch())
+    for ours, theirs in zip(case.population, case.layer.population, strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+
+
+def test_population_statistics(case):
+    case.compare(*case.by_population())
+
+
+def _of_all(outputs, slope):
+    y, mean, var = outputs
+    spread = slope.flatten(2).mean(2)
+    return (y.double() * slope).sum() + (mean * spread).sum() + (var.sqrt() * spread).sum()
+
+
+def test_instance_statistics_carry_the_embeddings_gradient(case):
+    case.compare(*case.by_instance(), through=_of_all)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("way", ["by_batch", "by_population", "by_instance"])
+def test_half_precision(dtype, way):
+    case = Case((4, 5, 12, 13), torch.channels_last, dtype)
+    through = {"through": _of_all} if way == "by_instance" else {}
+    case.compare(*getattr(case, way)(), **through)
+
+
+@pytest.mark.parametrize("way", ["by_batch", "by_population"])
+def test_without_affine_parameters(way):
+    case = Case((4, 5, 6, 7), torch.channels_last, affine=False)
+    case.compare(*getattr(case, way)())
+
+
+def test_a_domain_without_members_keeps_its_population():
+    case = Case((6, 5, 7, 9), torch.channels_last)
+    case.members[case.domains == case.domains[1]] = False
+    before = case.population.mean[case.domains[1]].clone()
+    case.compare(*case.by_batch())
+    assert torch.equal(case.population.mean[case.domains[1]], before)
+
+
+def test_variance_survives_a_large_mean():
+    x = torch.randn(2, 4, 8, 8, device=DEVICE) + 1000
+    _, _, var = kernels.by_instance(x, (None, None), 1e-5)
+    expected = x.double().var((2, 3), correction=0)
+    torch.testing.assert_close(var.double(), expected, rtol=1e-3, atol=0)
+
+
+def test_a_constant_channel_has_no_variance_and_finite_gradients():
+    x = torch.full((2, 4, 8, 8), 0.1, device=DEVICE, requires_grad=True)
+    y, _, var = kernels.by_instance(x, (None, None), 1e-5)
+    y.square().sum().backward()
+    assert not var.any()
+    assert x.grad.isfinite().all()
+
+
+def test_activations_with_gaps_are_accepted():
+    wide = torch.randn(3, 4, 8, 16, device=DEVICE)
+    y, _, _ = kernels.by_instance(wide[..., ::2], (None, None), 1e-5)
+    expected, _, _ = kernels.by_instance(wide[..., ::2].contiguous(), (None, None), 1e-5)
+    torch.testing.assert_close(y, expected)
+
+
+@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+def test_a_layer_on_a_gpu_uses_them():
+    from bne import norm
+
+    layer = DomainBatchNorm(4, K).cuda()
+    images = torch.randn(6, 1, 4, 8, 8, device="cuda")
+    assert norm._kernels(images) is kernels
+    assert norm._kernels(images.double()) is None
+    assert norm._kernels(images.cpu()) is None
+    ids = torch.arange(6, device="cuda") % K
+    layer.by_domain(images.squeeze(1), ids, torch.ones(6, dtype=torch.bool, device="cuda"))
+    assert layer.num_batches_tracked.tolist() == [1, 1, 1]
