@@ -29,6 +29,7 @@ from torch import Tensor
 from bne.data.augment import Augmentation, Strength
 from bne.data.batches import DomainBatches
 from bne.data.cache import prepare
+from bne.data.cores import usable_cores
 from bne.data.feed import Feed
 from bne.data.images import ImageFile, ImageSet, decode
 from bne.data.prepared import PreparedImages
@@ -82,7 +83,7 @@ def compare_prepare(path: Path, rounds: int) -> dict[str, object]:
     """Times a first preparation against the bare work in it."""
     images = open_images(path)
     chunks = [images.files[i : i + 32] for i in range(0, len(images), 32)]
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     load = os.getloadavg()[0]
     bare_times, prepare_times, open_times = [], [], []
     for _ in range(rounds):

@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -45,6 +46,42 @@ def test_json_is_all_of_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert report["ok"] is False
     assert report["counts"]["dog"] == {"art": 1, "photo": 1}
     assert "The domain sketch of PACS is missing." in report["errors"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: there is no such file or folder."),
+        ([".", "--benchmark", "pcas"], "There is no benchmark 'pcas'; choose from pacs"),
+    ],
+)
+def test_json_also_says_why_nothing_was_checked(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    message: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bne("data", "check", *arguments, "--json") == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["ok"] is False
+    assert len(report["errors"]) == 1
+    assert report["errors"][0].startswith(message)
+
+
+def test_identical_images_are_named_but_not_without_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, *names("art photo", "cat", 12))
+    for number in range(12):
+        shutil.copy(tmp_path / f"art/cat/{number}.png", tmp_path / f"art/cat/{number}b.png")
+    assert bne("data", "check", tmp_path) == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = lines.index("Identical images:")
+    assert lines[start + 1] == "  art/cat/0.png = art/cat/0b.png"
+    assert lines[start + 11] == "  … and 2 more"
+    assert lines[start + 12].startswith("Note: 12 images repeat another")
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -18,7 +18,7 @@ def test_says_where_the_images_are_and_how_large(
     assert bne("data", "prepare", data, "--cache", tmp_path / "cache") == 0
     (store,) = (tmp_path / "cache").glob("images-*")
     output = capsys.readouterr().out
-    assert output == f"8 images of 256x256 pixels, 0.00 GB, are ready in {store}\n"
+    assert output == f"8 images of 256x256 pixels, 1.57 MB, are ready in {store}\n"
 
 
 def test_the_cache_can_come_from_the_environment(

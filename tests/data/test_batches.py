@@ -127,6 +127,8 @@ def test_processes_together_hold_the_batch_of_one(world_size: int) -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(DataError, match="choose a multiple of 3"):
         DomainBatches(SETS, 4, world_size=3)
+    with pytest.raises(DataError, match="rank=2 is none of world_size=2 processes"):
+        DomainBatches(SETS, 4, rank=2, world_size=2)
     with pytest.raises(DataError, match="'empty' has no images"):
         DomainBatches({**SETS, "empty": []}, 4)
     with pytest.raises(DataError, match="no domain"):

@@ -1,4 +1,5 @@
 import csv
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ def test_declarations_agree_with_themselves(benchmark: Benchmark) -> None:
     assert list(benchmark.classes) == sorted(set(benchmark.classes))
     assert len(benchmark.classes) in (0, benchmark.class_count)
     assert set(benchmark.counts) in (set(), set(benchmark.domains))
+    for domain, by_class in benchmark.class_counts.items():
+        assert len(by_class) == len(benchmark.classes)
+        assert sum(by_class) == benchmark.counts[domain]
     for target in benchmark.targets:
         assert set(target) < set(benchmark.domains)
         assert benchmark.sources(target)
@@ -32,6 +36,26 @@ def test_counts_add_up_to_the_published_totals(name: str, images: int, classes: 
     benchmark = find_benchmark(name)
     assert sum(benchmark.counts.values()) == images
     assert benchmark.class_count == classes
+
+
+@pytest.mark.parametrize(
+    ("name", "counts"),
+    [  # as Li et al., Saenko et al. and Gong et al. give them
+        ("pacs", {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}),
+        ("office31", {"amazon": 2817, "dslr": 498, "webcam": 795}),
+        ("office_caltech", {"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295}),
+    ],
+)
+def test_classes_add_up_to_the_published_domains(name: str, counts: dict[str, int]) -> None:
+    assert find_benchmark(name).counts == counts
+
+
+def test_classes_of_pacs_are_as_large_as_its_own_table_says(shared: Path) -> None:
+    pacs = find_benchmark("pacs")
+    with (shared / "data/pacs/split.csv").open() as file:
+        found = Counter((row["domain"], row["file"].split("/")[0]) for row in csv.DictReader(file))
+    for domain, by_class in pacs.class_counts.items():
+        assert [found[domain, name] for name in pacs.classes] == list(by_class)
 
 
 @pytest.mark.parametrize("name", ["pacs", "office31", "office_caltech"])

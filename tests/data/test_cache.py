@@ -1,4 +1,5 @@
 import errno
+import io
 import json
 import multiprocessing
 import os
@@ -178,6 +179,26 @@ def test_bad_images_can_be_skipped(data: Path, folder: Path, decodes: list[int])
         prepare(open_images(data), folder, 16)
 
 
+def test_another_copy_shows_its_own_names(
+    data: Path, folder: Path, tmp_path: Path, decodes: list[int]
+) -> None:
+    (data / "art/cat/1.png").write_bytes(b"not an image")
+    (data / "photo/dog/2.png").unlink()
+    (data / "photo/dog/2.png").symlink_to("nowhere")
+    first = prepare(open_images(data), folder, 16, skip_bad=True)
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy, symlinks=True)
+    (copy / "art").rename(copy / "bart")
+    second = prepare(open_images(copy), folder, 16, skip_bad=True)
+    assert decodes == [12]
+    assert torch.equal(first.pixels, second.pixels)
+    for prepared, bad in ((first, "art/cat/1.png"), (second, "bart/cat/1.png")):
+        assert prepared.skipped[0].startswith(f"{bad}: the file is not a JPEG")
+    assert second.skipped[1].startswith(f"{copy}/photo/dog/2.png: there is no such file")
+    with pytest.raises(DataError, match=r"\n  bart/cat/1\.png: the file is not"):
+        prepare(open_images(copy), folder, 16)
+
+
 def test_an_unreadable_image_is_looked_for_again(data: Path, folder: Path) -> None:
     whole = open_images(data)
 
@@ -304,6 +325,31 @@ def test_a_folder_that_cannot_be_made_is_one_clear_error(data: Path, tmp_path: P
         prepare(open_images(data), tmp_path / "file" / "cache", 16)
 
 
+def test_a_cache_that_cannot_be_written_serves_what_it_holds(
+    data: Path, folder: Path, tmp_path: Path, decodes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = prepare(open_images(data), folder, 16)
+    shutil.copytree(data, tmp_path / "copy")  # the same contents under new stamps
+    write(tmp_path / "other", *names("art photo", "cat dog", 3))
+    really_open = io.open
+
+    def read_only(file, mode="r", *rest, **options):  # type: ignore[no-untyped-def]
+        if Path(file).is_relative_to(folder) and set(mode) & set("wax+"):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return really_open(file, mode, *rest, **options)
+
+    monkeypatch.setattr(io, "open", read_only)  # a superuser may write to any folder
+    again = prepare(open_images(tmp_path / "copy"), folder, 16)
+    assert (again.folder, decodes) == (first.folder, [12])
+    with pytest.raises(DataError, match=r"cannot be written \(Read-only file system\)"):
+        prepare(open_images(tmp_path / "other"), folder, 16)
+
+
+def test_a_size_must_be_positive(data: Path, folder: Path) -> None:
+    with pytest.raises(DataError, match="size=0 is no size"):
+        prepare(open_images(data), folder, 0)
+
+
 def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("BNE_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
@@ -318,5 +364,5 @@ def test_the_default_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 def test_notes_are_plain_json(data: Path, folder: Path) -> None:
     prepared = prepare(open_images(data), folder, 16)
     notes = json.loads((prepared.folder / "store.json").read_text())
-    assert (notes["files"], notes["problems"]) == (12, {})
+    assert (notes["files"], notes["gaps"]) == (12, [])
     assert "16x16" in notes["recipe"]

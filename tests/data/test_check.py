@@ -1,4 +1,5 @@
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ TOY = Benchmark(
     domains=("art", "photo"),
     class_count=2,
     classes=("cat", "dog"),
-    counts={"art": 4, "photo": 4},
+    class_counts={"art": (2, 2), "photo": (2, 2)},
     origin="",
     terms="",
 )
@@ -40,9 +41,13 @@ def test_a_sound_copy_passes(root: Path) -> None:
     [
         (["-photo"], ["There is one domain only, art", "The domain photo of Toy is missing"]),
         (["+sea/cat/1.png", "+sea/dog/1.png"], ["The domain sea is no domain of Toy"]),
-        (["-photo/cat/1.png"], ["photo: 3 images; Toy has 4"]),
-        (["+photo/cat/9.png"], ["photo: 5 images; Toy has 4"]),
-        (["-art/cat"], ["art: without images of cat, which other", "art: 2 images; Toy has 4"]),
+        (["-photo/cat/1.png"], ["photo: 3 images; Toy has 4 (cat 1, not 2)."]),
+        (["+photo/cat/9.png"], ["photo: 5 images; Toy has 4 (cat 3, not 2)."]),
+        (
+            ["-photo/cat/1.png", "+photo/dog/9.png"],
+            ["photo: 4 images; Toy has 4 (cat 1, not 2; dog 3, not 2)."],
+        ),
+        (["-art/cat"], ["art: without images of cat, which other", "art: 2 images; Toy has 4."]),
         (
             ["-art/cat", "-photo/cat", "+art/cow/1.png", "+art/cow/2.png", "+photo/cow/1.png"],
             ["The class cat of Toy is missing", "The class cow is no class", "photo: 3 images"],
@@ -69,6 +74,21 @@ def test_what_differs_from_the_declaration(
 def test_only_the_number_of_classes_is_declared(root: Path) -> None:
     large = Benchmark("large", "Large", ("art", "photo"), 345, "", "")
     assert check(open_images(root), large).errors == ("2 classes; Large has 345.",)
+
+
+def test_counts_of_domains_alone(root: Path) -> None:
+    plain = replace(TOY, class_counts={}, counts={"art": 4, "photo": 5})
+    assert check(open_images(root), plain).errors == ("photo: 4 images; Toy has 5.",)
+
+
+def test_long_lists_are_cut_short(tmp_path: Path) -> None:
+    classes = " ".join(f"c{number:02}" for number in range(30))
+    write(tmp_path, *names("art", classes, 1), "photo/c00/0.png")
+    for number in range(30):
+        shutil.copy(tmp_path / "art/c00/0.png", tmp_path / f"photo/c00/copy{number:02}.png")
+    absent, repeated = check(open_images(tmp_path)).errors
+    assert absent.endswith("c09, c10, … and 19 more, which other domains have.")
+    assert "photo/c00/copy08.png and … and 21 more are the same" in repeated
 
 
 def test_unreadable_images_are_named(root: Path) -> None:

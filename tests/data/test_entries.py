@@ -38,6 +38,11 @@ def test_names_are_safe_to_print() -> None:
     assert printable(os.fsdecode(b"\xff.png")) == "\\udcff.png"
 
 
+def test_an_error_shows_no_control_characters(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"red\\x1b\[31m: there is no such file"):
+        FileBytes(str(tmp_path / "red\x1b[31m"))()
+
+
 def test_reading_a_missing_oversized_or_special_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,5 +55,5 @@ def test_reading_a_missing_oversized_or_special_file(
     (tmp_path / "big").write_bytes(bytes(2_000_000))
     assert len(FileBytes(str(tmp_path / "big"))()) == 2_000_000
     (tmp_path / "big").write_bytes(bytes(2_000_001))
-    with pytest.raises(DataError, match="more than 2 megabytes"):
+    with pytest.raises(DataError, match=r"more than 2\.00 MB"):
         FileBytes(str(tmp_path / "big"))()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -150,6 +152,41 @@ def test_streams_wait_for_each_other(slow: str) -> None:
         seen.append(item.clone())
     for i, item in enumerate(seen):
         assert (item == i).all()
+
+
+FIRST_BATCH = """
+import sys, time
+from pathlib import Path
+import torch
+from bne.data.augment import Augmentation
+from bne.data.batches import DomainBatches
+from bne.data.feed import Feed
+from bne.data.images import ImageFile, ImageSet
+from bne.data.prepared import PreparedImages
+from bne.models.inputs import Preprocessing
+
+if sys.argv[1] == "cold":
+    Feed._load_kernels = lambda self: None
+files = tuple(ImageFile(str(i), 0, 0, bytes, "") for i in range(64))
+pixels = torch.zeros(64, 256, 256, 3, dtype=torch.uint8)
+prepared = PreparedImages(ImageSet(("a",), ("b",), files), pixels, Path())
+feed = Feed(prepared, "cuda", resident=True)
+batches = DomainBatches({"a": range(64)}, 48, epoch=1)
+torch.cuda.synchronize()
+start = time.perf_counter()
+next(feed.epoch(batches, Augmentation("paper", Preprocessing(224))))
+torch.cuda.synchronize()
+print(time.perf_counter() - start)
+"""
+
+
+@NEEDS_GPU
+def test_the_first_batch_of_a_process_waits_for_no_kernel() -> None:
+    cold, warm = (
+        float(subprocess.check_output([sys.executable, "-c", FIRST_BATCH, start], text=True))
+        for start in ("cold", "warm")
+    )
+    assert warm < cold / 2
 
 
 def _noting(made: list[object], count: int) -> Iterator[int]:

@@ -15,6 +15,7 @@ from tests.data.small import encode, pixels
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
 COLOURS = np.stack([RAMP, RAMP.T, 255 - RAMP], axis=2)
+COLOURS_16 = COLOURS.astype(np.uint16) * 257
 
 
 def grey(values: np.ndarray) -> np.ndarray:
@@ -47,25 +48,72 @@ def test_16_bit_grey_is_scaled_and_not_clipped(kind: str) -> None:
     assert (seen == grey(np.rint(values / 257))).all()
 
 
+@pytest.mark.parametrize("photometric", [0, 1])
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_16_bit_tiff_looks_like_the_8_bit_one(photometric: int, orientation: int) -> None:
+    """Also where zero is white, which Pillow minds with 8 bits and forgets with 16."""
+    eight = _tiff(RAMP.tobytes(), 8, photometric, orientation)
+    sixteen = _tiff((RAMP.astype("<u2") * 257).tobytes(), 16, photometric, orientation)
+    seen = pixels(decode(sixteen, "x"))
+    assert (seen == pixels(decode(eight, "x"))).all()
+    assert seen.min() == 0
+    assert seen.max() == 255
+
+
+def test_12_bit_tiff_is_scaled() -> None:
+    first, second = np.rint(RAMP.reshape(-1, 2) * (4095 / 255)).astype(int).T
+    packed = np.stack([first >> 4, (first & 15) << 4 | second >> 8, second & 255], axis=1)
+    seen = pixels(decode(_tiff(packed.astype(np.uint8).tobytes(), 12, 1), "x"))
+    assert (seen == grey(RAMP)).all()
+
+
+def _tiff(data: bytes, bits: int, photometric: int, orientation: int = 1) -> bytes:
+    """Grey, 16 x 16 pixels, little-endian; written by hand, since PIL makes black zero."""
+    values = {256: 16, 257: 16, 258: bits, 259: 1, 262: photometric, 274: orientation}
+    tags = {**values, 273: 8 + 2 + 9 * 12 + 4, 277: 1, 279: len(data)}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
+    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data
+
+
 def test_16_bit_colour_is_scaled() -> None:
-    values = np.stack([RAMP, RAMP.T, 255 - RAMP], axis=2).astype(">u2") * 257
-    seen = pixels(decode(_png_16_bit_rgb(values), "x"))
-    assert (seen == COLOURS).all()
+    assert (pixels(decode(_png(COLOURS_16, 16, 2), "x")) == COLOURS).all()
 
 
-def _png_16_bit_rgb(values: np.ndarray) -> bytes:
-    """Written by hand, since PIL cannot write one."""
+@pytest.mark.parametrize("bits", [1, 2, 4, 8, 16])
+def test_transparent_grey_is_white(bits: int) -> None:
+    most = 2**bits - 1
+    stored = (RAMP % 7).clip(max=most) if bits < 16 else RAMP.astype(int) * 257
+    expected = np.where(stored == 1 if bits < 16 else stored == 771, 255, stored * (255 / most))
+    colour = struct.pack(">H", 1 if bits < 16 else 771)
+    seen = pixels(decode(_png(stored, bits, 0, colour), "x"))
+    assert (seen == grey(np.rint(expected))).all()
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_transparent_colour_is_white(bits: int) -> None:
+    stored = COLOURS if bits == 8 else COLOURS.astype(np.uint16) * 256 + 77
+    seen = pixels(decode(_png(stored, bits, 2, stored[3, 5].astype(">u2").tobytes()), "x"))
+    expected = np.where((COLOURS[3, 5] == COLOURS).all(2, keepdims=True), 255, COLOURS)
+    assert (seen == expected).all()
+    assert (seen != COLOURS).any()
+
+
+def _png(values: np.ndarray, bits: int, kind: int, transparent: bytes | None = None) -> bytes:
+    """Written by hand, since PIL cannot write all of these; `kind` 0 is grey and 2 is RGB."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return (
             struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
         )
 
-    height, width, _ = values.shape
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in values)
-    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
-    chunks = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
-    return b"\x89PNG\r\n\x1a\n" + chunks
+    height, width = values.shape[:2]
+    flat = values.reshape(height, -1).astype(">u2")
+    spread = np.unpackbits(flat.view(np.uint8).reshape(height, -1, 2), axis=2)[:, :, -bits:]
+    rows = b"".join(b"\0" + row.tobytes() for row in np.packbits(spread.reshape(height, -1), 1))
+    header = struct.pack(">IIBBBBB", width, height, bits, kind, 0, 0, 0)
+    colour = chunk(b"tRNS", transparent) if transparent else b""
+    data = chunk(b"IDAT", zlib.compress(rows))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + colour + data + chunk(b"IEND", b"")
 
 
 def test_palette_shows_its_colours() -> None:
@@ -147,6 +195,20 @@ def test_exif_rotation_of_jpeg() -> None:
     assert seen.shape == (16, 8, 3)
     assert seen[:6].max() < 20
     assert seen[10:].min() > 235
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_a_damaged_exif_block_hides_no_image(kind: str) -> None:
+    data = encode(Image.new("RGB", (4, 2), "red"), kind, exif=b"Exif\0\0this is no TIFF header")
+    assert decode(data, "x").size == (4, 2)
+
+
+def test_an_exif_block_that_cannot_be_written_again_still_turns_the_image() -> None:
+    negative = struct.pack("<HHIi", 0x0106, 9, 1, -5)  # of a tag that has no negative values
+    entries = negative + struct.pack("<HHIHH", 0x0112, 3, 1, 6, 0)
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
+    data = encode(Image.new("RGB", (4, 2), "red"), "JPEG", exif=exif)
+    assert decode(data, "x").size == (2, 4)
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])

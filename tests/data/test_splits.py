@@ -95,6 +95,25 @@ def test_official_split(tmp_path: Path) -> None:
         official(images, ["a"], tmp_path / "none.csv")
 
 
+def test_rows_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+    images = image_set({"a": [2]})
+    rows = "a,0/0,train\na,0/1,train\na,0/0,crossval\n"
+    with pytest.raises(DataError, match=r"csv, lines 2 and 4: a/0/0 is in train and in crossval"):
+        official(images, ["a"], table(tmp_path / "split.csv", rows))
+    rows = "a,0/0,train\na,0/1,crossval\na,0/0,train\n"  # said twice, but the same
+    split = official(images, ["a"], str(table(tmp_path / "split.csv", rows)))["a"]
+    assert (split.train, split.validation) == ((0,), (1,))
+
+
+def test_a_domain_without_training_images_is_refused(tmp_path: Path) -> None:
+    images = image_set({"a": [2], "b": [1]})
+    rows = "a,0/0,crossval\na,0/1,crossval\nb,0/0,train\n"
+    path = table(tmp_path / "split.csv", rows)
+    with pytest.raises(DataError, match=r"split\.csv: no image of a is in train"):
+        official(images, ["a", "b"], path)
+    assert official(images, ["b"], path)["b"].train == (2,)
+
+
 def test_official_split_of_pacs(shared: Path) -> None:
     path = shared / "data/pacs/split.csv"
     images = open_images(path.parent)

@@ -41,6 +41,24 @@ def check(
     Exits with 1 when something is wrong. Identical images in one class of one domain are only
     noted; in two classes or two domains they are wrong.
     """
+    from bne.data.check import Report
+    from bne.data.images import DataError
+
+    try:
+        report = _check(path, benchmark)
+    except (DataError, OSError) as error:
+        if not as_json:
+            raise
+        report = Report({}, (str(error),), (), (), ())
+    if as_json:
+        typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, indent=2))
+    else:
+        _show(report)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+def _check(path: Path, benchmark: str | None) -> "Report":
     from rich.console import Console
     from rich.progress import Progress
 
@@ -54,13 +72,9 @@ def check(
         task = progress.add_task("Reading images", total=len(images))
         report = check_images(images, declaration, lambda: progress.advance(task))
     if declaration and declaration.split_file:
-        report = _with_split(report, images, path / declaration.split_file)
-    if as_json:
-        typer.echo(json.dumps({"ok": not report.errors, **asdict(report)}, indent=2))
-    else:
-        _show(report)
-    if report.errors:
-        raise typer.Exit(1)
+        folder = path if path.is_dir() else path.parent
+        return _with_split(report, images, folder / declaration.split_file)
+    return report
 
 
 def _with_split(report: "Report", images: "ImageSet", table: Path) -> "Report":
@@ -79,6 +93,8 @@ def _show(report: "Report") -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bne.data.wording import readable_list
+
     domains = list(next(iter(report.counts.values())))
     totals = [sum(row[domain] for row in report.counts.values()) for domain in domains]
     table = Table(show_footer=True)
@@ -89,6 +105,10 @@ def _show(report: "Report") -> None:
         table.add_row(name, *map(str, row.values()))
     console = Console(markup=False, highlight=False)
     console.print(table)
+    if report.duplicates:
+        groups = [readable_list(group, " = ") for group in report.duplicates]
+        lines = readable_list(groups, "\n  ")
+        console.print(f"Identical images:\n  {lines}", soft_wrap=True)
     for note in report.notes:
         console.print(f"Note: {note}", soft_wrap=True)
     for error in report.errors:

@@ -40,6 +40,7 @@ def prepare(
 
     from bne.data.cache import prepare as prepare_images
     from bne.data.sources import open_images
+    from bne.data.wording import readable_size
 
     images = open_images(path)
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -64,6 +65,6 @@ def prepare(
     for problem in prepared.skipped:
         typer.echo(f"Skipped: {problem}")
     typer.echo(
-        f"{len(prepared)} images of {size}x{size} pixels, {prepared.pixels.nbytes / 1e9:.2f} GB, "
-        f"are ready in {prepared.folder}"
+        f"{len(prepared)} images of {size}x{size} pixels, "
+        f"{readable_size(prepared.pixels.nbytes)}, are ready in {prepared.folder}"
     )

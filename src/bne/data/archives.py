@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from bne.data.entries import Entry, inner_path, is_image, read_slice, stamp_of
 from bne.data.images import MAX_BYTES, DataError
+from bne.data.wording import readable_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,8 +132,9 @@ def _check_zip_member(archive: Path, member: zipfile.ZipInfo) -> None:
     limit = max(RATIO_MATTERS_FROM, min(MAX_BYTES, MAX_RATIO * member.compress_size))
     if member.file_size > limit:
         raise DataError(
-            f"{archive}: the member {member.filename!r} unpacks from {member.compress_size} to"
-            f" {member.file_size} bytes, which no photograph does; remove it."
+            f"{archive}: the member {member.filename!r} unpacks from"
+            f" {readable_size(member.compress_size)} to {readable_size(member.file_size)}, which no"
+            " photograph does; remove it."
         )
 
 

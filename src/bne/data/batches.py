@@ -70,10 +70,14 @@ class DomainBatches:
         Raises:
             DataError: A domain is empty, or a number makes no sense.
         """
-        if not 0 <= rank < world_size or per_domain < 1 or per_domain % world_size:
+        if not 0 <= rank < world_size:
             raise DataError(
-                f"per_domain={per_domain} images cannot be shared equally by process {rank} of "
-                f"{world_size}; choose a multiple of {world_size}."
+                f"rank={rank} is none of world_size={world_size} processes; they count from 0."
+            )
+        if per_domain < 1 or per_domain % world_size:
+            raise DataError(
+                f"per_domain={per_domain} images cannot be shared equally by {world_size} "
+                f"processes; choose a multiple of {world_size}."
             )
         empty = [name for name, images in members.items() if len(images) == 0]
         if empty or not members:

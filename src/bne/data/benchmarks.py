@@ -23,7 +23,10 @@ class Benchmark:
         origin: The paper, and where the images are to be had.
         terms: Under what terms, as far as the source states them.
         classes: Their names, in alphabetical order; empty where only their number is declared.
-        counts: Images per domain; empty where copies in use differ.
+        class_counts: For each domain, images per class, in the order of `classes`; empty where not
+            declared.
+        counts: Images per domain, by default the sums of `class_counts`; empty where copies in use
+            differ.
         targets: The groups of domains held out, one experiment each; by default each domain once.
         split_file: The official split beside the images, columns domain, file and split.
     """
@@ -35,6 +38,7 @@ class Benchmark:
     origin: str
     terms: str
     classes: tuple[str, ...] = ()
+    class_counts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
     targets: tuple[tuple[str, ...], ...] = ()
     split_file: str | None = None
@@ -42,6 +46,9 @@ class Benchmark:
     def __post_init__(self) -> None:
         if not self.targets:
             object.__setattr__(self, "targets", tuple((domain,) for domain in self.domains))
+        if not self.counts:
+            sums = {domain: sum(by_class) for domain, by_class in self.class_counts.items()}
+            object.__setattr__(self, "counts", sums)
 
     def sources(self, target: tuple[str, ...]) -> tuple[str, ...]:
         """The domains to train on when `target` is held out."""
@@ -52,6 +59,10 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split()))
+
+
 RESEARCH_ONLY = "no licence stated; research use"
 
 PACS = Benchmark(
@@ -60,7 +71,12 @@ PACS = Benchmark(
     domains=("art_painting", "cartoon", "photo", "sketch"),
     class_count=7,
     classes=("dog", "elephant", "giraffe", "guitar", "horse", "house", "person"),
-    counts={"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929},
+    class_counts={
+        "art_painting": (379, 255, 285, 184, 201, 295, 449),
+        "cartoon": (389, 457, 346, 135, 324, 288, 405),
+        "photo": (189, 202, 182, 186, 199, 280, 432),
+        "sketch": (772, 740, 753, 608, 816, 80, 160),
+    },
     split_file="split.csv",
     origin="Li et al., Deeper, Broader and Artier Domain Generalization, ICCV 2017; project page",
     terms=RESEARCH_ONLY,
@@ -77,7 +93,20 @@ OFFICE_31 = Benchmark(
         " mobile_phone monitor mouse mug paper_notebook pen phone printer projector punchers"
         " ring_binder ruler scissors speaker stapler tape_dispenser trash_can"
     ),
-    counts={"amazon": 2817, "dslr": 498, "webcam": 795},
+    class_counts={
+        "amazon": _numbers(
+            "92 82 72 82 36 94 91 97 97 81 99 100 100 98 100 99 100 94 96 95 93 100 98 98 90 75 100"
+            " 99 99 96 64"
+        ),
+        "dslr": _numbers(
+            "12 21 24 12 16 12 13 14 15 15 13 10 24 16 31 22 12 8 10 10 13 15 23 18 10 7 18 26 21"
+            " 22 15"
+        ),
+        "webcam": _numbers(
+            "29 21 28 12 16 31 40 18 21 19 27 27 30 19 30 43 30 27 28 32 16 20 30 27 40 11 25 30 24"
+            " 23 21"
+        ),
+    },
     origin="Saenko et al., Adapting Visual Category Models to New Domains, ECCV 2010; project page",
     terms=RESEARCH_ONLY,
 )
@@ -90,7 +119,12 @@ OFFICE_CALTECH = Benchmark(
     classes=_words(
         "backpack bike calculator headphones keyboard laptop_computer monitor mouse mug projector"
     ),
-    counts={"amazon": 958, "caltech": 1123, "dslr": 157, "webcam": 295},
+    class_counts={
+        "amazon": (92, 82, 94, 99, 100, 100, 99, 100, 94, 98),
+        "caltech": (151, 110, 100, 138, 85, 128, 133, 94, 87, 97),
+        "dslr": (12, 21, 12, 13, 10, 24, 22, 12, 8, 23),
+        "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
+    },
     targets=(("amazon",), ("caltech",), ("dslr", "webcam"), ("amazon", "caltech")),
     origin="Gong et al., Geodesic Flow Kernel for Unsupervised Domain Adaptation, CVPR 2012",
     terms=RESEARCH_ONLY,

@@ -18,11 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.decoding import UNREADABLE, decode_to_file, digest_all
+from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, problem_of
 from bne.data.folderlock import locked
 from bne.data.images import DataError
 from bne.data.prepared import PreparedImages
 from bne.data.store import Store, bytes_per_image, digest, sync
+from bne.data.wording import readable_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -47,8 +48,9 @@ def prepare(
 ) -> PreparedImages:
     """Decodes and resizes images once, and opens the result at once every later time.
 
-    If no file's stamp has changed nothing is read; if some have, all files are hashed, and decoded
-    only if a content is new. Safe to interrupt, and to call in several processes at once.
+    If no file's stamp has changed nothing is read but what could not be; if some have, all files
+    are hashed, and decoded only if a content is new. Safe to interrupt, and to call in several
+    processes at once. A cache that cannot be written serves the images it holds.
 
     Args:
         images: What to prepare.
@@ -58,8 +60,11 @@ def prepare(
         progress: Called with (images done, images in all) while images are decoded.
 
     Raises:
-        DataError: Images cannot be read (all are listed), or the cache cannot be written.
+        DataError: Images cannot be read (all are listed), or the cache lacks them and cannot be
+            written.
     """
+    if size < 1:
+        raise DataError(f"size={size} is no size for images; choose at least 1 pixel.")
     if not images.files:
         raise DataError("There are no images to prepare; check the path of the data set.")
     folder = Path(folder) if folder is not None else default_folder()
@@ -69,12 +74,15 @@ def prepare(
         try:
             store = cache.make_store(skip_bad, progress)
         except OSError as error:
-            raise _cannot_write(folder, error, cache.bytes_needed) from error
-    problems = store.problems()
+            store = cache.store_by_contents()
+            if store is None:
+                raise _cannot_write(folder, error, cache.bytes_needed) from error
+    gaps = store.gaps()
+    problems = tuple(problem_of(images.files[place]) for place in sorted(gaps))
     if problems and not skip_bad:
-        raise _bad_images(problems.values(), len(images))
-    kept = images.select(place for place in range(len(images)) if place not in problems)
-    return PreparedImages(kept, store.pixels(), store.folder, tuple(problems.values()))
+        raise _bad_images(problems, len(images))
+    kept = images.select(place for place in range(len(images)) if place not in gaps)
+    return PreparedImages(kept, store.pixels(), store.folder, problems)
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,10 @@ class _Cache:
         stamps = (part for file in self.images.files for part in (file.name, file.stamp))
         return self.folder / "stamps" / digest(stamps)
 
+    @cached_property
+    def digests(self) -> list[str]:
+        return digest_all(self.images.files)
+
     def known_store(self) -> Store | None:
         """The store of these images if it is there and their stamps are known; reads no image."""
         try:
@@ -109,8 +121,12 @@ class _Cache:
         self.folder.mkdir(parents=True, exist_ok=True)
         with locked(self.folder):
             # Whoever held the lock before us may have made it.
-            store = self.known_store() or self.store_by_contents()
+            store = self.known_store()
             if store is not None:
+                return store
+            store = self.store_by_contents()
+            if store is not None:
+                self.remember(self.digests)
                 return store
             partial = self.folder / "partial"
             shutil.rmtree(partial, ignore_errors=True)
@@ -126,11 +142,7 @@ class _Cache:
         stores = (Store(folder, self.size) for folder in self.folder.glob("images-*"))
         if not any(store.is_of(len(self.images)) for store in stores):
             return None  # so a first preparation reads every file once
-        digests = digest_all(self.images.files)
-        store = self.whole_store(digest(digests))
-        if store is not None:
-            self.remember(digests)
-        return store
+        return self.whole_store(digest(self.digests))
 
     def decode_into(
         self, partial: Store, skip_bad: bool, progress: Callable[[int, int], None]
@@ -139,7 +151,7 @@ class _Cache:
         problems = {i: one.problem for i, one in enumerate(decoded) if one.problem is not None}
         if problems and (not skip_bad or len(problems) == len(decoded)):
             raise _bad_images(problems.values(), len(decoded))
-        partial.finish(len(decoded), problems)
+        partial.finish(len(decoded), problems.keys())
         digests = [one.digest for one in decoded]
         store = Store.of(self.folder, digest(digests), self.size)
         shutil.rmtree(store.folder, ignore_errors=True)  # exists only if it is damaged
@@ -175,6 +187,6 @@ def _cannot_write(folder: Path, error: OSError, needed: int) -> DataError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DataError(
             f"{folder}: the disk is too full for the prepared images, which need "
-            f"{needed / 1e9:.2f} GB; make room or {advice}."
+            f"{readable_size(needed)}; make room or {advice}."
         )
     return DataError(f"{folder}: the cache cannot be written ({error.strerror}); {advice}.")

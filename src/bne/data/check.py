@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bne.data.cores import usable_cores
 from bne.data.images import DataError, decode
+from bne.data.wording import readable_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ def check(
     """
     groups: dict[bytes, list[ImageFile]] = defaultdict(list)
     unreadable: dict[str, str] = {}
-    pool = ThreadPoolExecutor(os.cpu_count())  # decoders release the interpreter lock
+    pool = ThreadPoolExecutor(usable_cores())  # decoders release the interpreter lock
     try:
         for file, seen in zip(images.files, pool.map(_look, images.files), strict=True):
             if isinstance(seen, DataError):
@@ -100,7 +101,7 @@ def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Ite
     for domain in images.domains:
         absent = [name for name, by_domain in counts.items() if not by_domain[domain]]
         if absent:
-            yield f"{domain}: without images of {', '.join(absent)}, which other domains have."
+            yield f"{domain}: without images of {readable_list(absent)}, which other domains have."
 
 
 def _compare_declaration(
@@ -116,10 +117,25 @@ def _compare_declaration(
             yield f"The {kind} {name} of {benchmark.title} is missing."
         for name in sorted(set(found) - set(expected)):
             yield f"The {kind} {name} is no {kind} of {benchmark.title}."
-    for domain, expected_count in benchmark.counts.items():
-        found_count = sum(by_domain.get(domain, 0) for by_domain in counts.values())
-        if domain in images.domains and found_count != expected_count:
-            yield f"{domain}: {found_count} images; {benchmark.title} has {expected_count}."
+    for domain in benchmark.counts:
+        if domain in images.domains:
+            yield from _compare_counts(domain, counts, benchmark)
+
+
+def _compare_counts(
+    domain: str, counts: dict[str, dict[str, int]], benchmark: Benchmark
+) -> Iterator[str]:
+    found = {name: by_domain[domain] for name, by_domain in counts.items()}
+    declared = zip(benchmark.classes, benchmark.class_counts.get(domain, ()), strict=False)
+    differences = [
+        f"{name} {found[name]}, not {expected}"
+        for name, expected in declared
+        if found.get(name) not in (None, 0, expected)  # absent classes are named elsewhere
+    ]
+    total, expected = sum(found.values()), benchmark.counts[domain]
+    if differences or total != expected:
+        detail = f" ({readable_list(differences, '; ')})" if differences else ""
+        yield f"{domain}: {total} images; {benchmark.title} has {expected}{detail}."
 
 
 def _harmless(duplicates: list[list[ImageFile]]) -> Iterator[str]:
@@ -131,7 +147,7 @@ def _harmless(duplicates: list[list[ImageFile]]) -> Iterator[str]:
 
 def _misleading(duplicates: list[list[ImageFile]]) -> Iterator[str]:
     for group in duplicates:
-        names = " and ".join(file.name for file in group)
+        names = readable_list([file.name for file in group], " and ")
         if len({file.label for file in group}) > 1:
             yield f"{names} are the same image in different classes; remove the wrong one."
         elif len({file.domain for file in group}) > 1:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
+from bne.data.cores import usable_cores
 from bne.data.images import DataError, ImageFile, decode
 from bne.data.resize import resize
 
@@ -54,7 +55,7 @@ def decode_to_file(
     """
     _reserve(path, len(files) * size * size * 3)
     chunks = list(_chunks(len(files)))
-    workers = min(_cores(), len(chunks))
+    workers = min(usable_cores(), len(chunks))
     results: list[Decoded] = []
     try:
         with ProcessPoolExecutor(
@@ -77,8 +78,18 @@ def digest_all(files: Sequence[ImageFile]) -> list[str]:
     def digests(chunk: range) -> list[str]:
         return [_read(files[i])[0] for i in chunk]
 
-    with ThreadPoolExecutor() as pool:  # waiting for the disk and hashing both free the lock
+    # More threads than cores: some wait for the disk while others hash, and both free the lock.
+    with ThreadPoolExecutor(usable_cores() + 4) as pool:
         return [digest for part in pool.map(digests, _chunks(len(files))) for digest in part]
+
+
+def problem_of(file: ImageFile) -> str:
+    """Why a file has no pixels."""
+    try:
+        decode(file.read(), file.name)
+    except DataError as error:
+        return str(error)
+    return f"{file.name}: the image could not be read before and now can be; prepare again."
 
 
 def _read(file: ImageFile) -> tuple[str, bytes | DataError]:
@@ -138,9 +149,3 @@ def _decode_one(file: ImageFile, offset: int, out: BinaryIO, size: int) -> Decod
 
 def _chunks(count: int) -> Iterator[range]:
     return (range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

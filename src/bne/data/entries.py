@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import PurePath, PureWindowsPath
+from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from bne.data.images import MAX_BYTES, DataError, ImageFile, ImageSet
+from bne.data.wording import readable_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,7 +36,7 @@ class FileBytes:
     def __call__(self) -> bytes:
         """The bytes of the file; a pipe or a device is no file, and opening one could block."""
         if not os.path.isfile(self.path):  # noqa: PTH113 - called once an image
-            raise DataError(f"{self.path}: there is no such file; restore or unlist it.")
+            raise DataError(f"{printable(self.path)}: there is no such file; restore or unlist it.")
         return read_slice(self.path, 0, None)
 
 
@@ -62,17 +63,18 @@ def read_slice(path: str, offset: int, size: int | None) -> bytes:
     Raises:
         DataError: The file cannot be read, ends too early, or `size` is over `MAX_BYTES`.
     """
+    name = printable(path)
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - called once an image
             file.seek(offset)
             data = file.read(MAX_BYTES + 1 if size is None else min(size, MAX_BYTES + 1))
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); mend or remove it.") from error
+        raise DataError(f"{name}: cannot be read ({error.strerror}); mend or remove it.") from error
     if len(data) > MAX_BYTES:
-        limit = MAX_BYTES // 10**6
-        raise DataError(f"{path}: an image of more than {limit} megabytes; make it smaller.")
+        limit = readable_size(MAX_BYTES)
+        raise DataError(f"{name}: an image of more than {limit}; make it smaller.")
     if size is not None and len(data) < size:
-        raise DataError(f"{path}: the file ends too early; copy or download it again.")
+        raise DataError(f"{name}: the file ends too early; copy or download it again.")
     return data
 
 
@@ -90,14 +92,15 @@ def inner_path(name: str, where: str) -> PurePath:
     """The relative path that `name`, from an archive or a table, stands for.
 
     Raises:
-        DataError: It is absolute or climbs with `..`, in the manner of any system.
+        DataError: It is absolute or climbs with `..`, in the manner of any system; or names a
+            drive where there are drives. Elsewhere `c:d` is a folder like any other.
     """
     path = PureWindowsPath(name)  # reads both / and \ and drive letters
-    if path.anchor or ".." in path.parts:
+    if path.root or ".." in path.parts or (path.drive and os.name == "nt"):
         raise DataError(
             f"{where}: the path {name!r} leads outside; make it relative, without '..'."
         )
-    return path
+    return PurePosixPath(name.replace("\\", "/"))
 
 
 def gather(entries: Iterable[Entry], where: str) -> ImageSet:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
+from bne.data.augment import Augmentation
+from bne.data.batches import DomainBatches
 from bne.data.crops import pick
 from bne.data.upload import upload
+from bne.models.inputs import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from torch import Tensor
 
-    from bne.data.augment import Augmentation
-    from bne.data.batches import DomainBatches
     from bne.data.prepared import PreparedImages
 
 READERS = 4
@@ -59,7 +60,7 @@ class Feed:
         *,
         resident: bool | None = None,
     ) -> None:
-        """Moves the images to the device if they fit.
+        """Moves the images to the device if they fit, and on a GPU readies it to make batches.
 
         Args:
             prepared: The images.
@@ -73,6 +74,8 @@ class Feed:
         self._labels = prepared.labels
         # One for all epochs: every stream keeps the memory it has once used.
         self._side = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+        if self._side is not None:
+            self._load_kernels()
 
     def epoch(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:
         """The rest of the present epoch; on a GPU, each batch made while the last one is used.
@@ -95,6 +98,12 @@ class Feed:
         """
         for images, chosen, labels in self._find(plan):
             yield images if chosen is None else pick(images, chosen), labels
+
+    def _load_kernels(self) -> None:
+        """Makes a batch for nothing, since CUDA loads each kernel when it is first used."""
+        crops = Augmentation("paper", Preprocessing(self._images.shape[-1]))
+        for _ in self.epoch(DomainBatches({"any": [0]}, 2, epoch=1), crops):
+            pass
 
     def _batches(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:
         domains = upload(batches.domains, self._device)

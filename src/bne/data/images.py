@@ -6,6 +6,13 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bne.data.pillow_gaps import (
+    grey_from_16_bits,
+    grey_range,
+    scale_transparent_value,
+    upright,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
@@ -80,8 +87,8 @@ def decode(data: bytes, name: str) -> Image.Image:
     """Decodes an encoded image to the RGB a person would see, each channel 8 bits.
 
     EXIF rotation is applied; transparent pixels are composited on white; grey, palette and CMYK
-    become RGB; 16 bits are scaled to 8; of several frames or pages the first is taken. Colour
-    profiles are not applied, as in the field's usual loaders.
+    become RGB; 12 and 16 bits are scaled to 8; of several frames or pages the first is taken.
+    Colour profiles are not applied, as in the field's usual loaders.
 
     Args:
         data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.
@@ -91,14 +98,14 @@ def decode(data: bytes, name: str) -> Image.Image:
         DataError: The image is damaged, of another format, of unknown range (32-bit pixels) or
             larger than `MAX_PIXELS`, which is checked before anything is decoded.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
     too_large = f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make the image smaller."
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise DataError(too_large)
-            return to_rgb(ImageOps.exif_transpose(image), name)
+            return to_rgb(image, name)
     except DataError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -116,19 +123,13 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
 
     if image.mode in ("I", "F"):
         raise DataError(f"{name}: 32-bit pixels have no known range; save it with 8 or 16 bits.")
-    if image.mode.startswith("I;16"):
-        return _grey_from_16_bits(image).convert("RGB")
-    if image.has_transparency_data:
-        picture = image.convert("RGBA")
-        white = Image.new("RGBA", picture.size, "white")
-        return Image.alpha_composite(white, picture).convert("RGB")
-    return image.convert("RGB")
-
-
-def _grey_from_16_bits(image: Image.Image) -> Image.Image:
-    """Scales 0..65535 to 0..255; PIL's own conversion to 8 bits clips at 255."""
-    import numpy as np
-    from PIL import Image
-
-    values = np.asarray(image).astype(np.uint32)
-    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
+    scale_transparent_value(image)
+    black, white = grey_range(image)
+    picture = upright(image)
+    if picture.mode.startswith("I;16"):
+        return grey_from_16_bits(picture, black, white).convert("RGB")
+    if picture.has_transparency_data:
+        picture = picture.convert("RGBA")
+        paper = Image.new("RGBA", picture.size, "white")
+        return Image.alpha_composite(paper, picture).convert("RGB")
+    return picture.convert("RGB")

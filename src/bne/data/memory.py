@@ -127,15 +127,15 @@ def _number(
 ) -> tuple[tuple[str, ...], list[int]]:
     """Names in order, and for every value the position of its name."""
     if all(isinstance(value, str) for value in values):
-        distinct = sorted(set(values))
-        return tuple(map(printable, distinct)), [distinct.index(value) for value in values]
+        places = {name: place for place, name in enumerate(sorted(set(values)))}
+        return tuple(map(printable, places)), [places[value] for value in values]
     try:
         numbers = [operator.index(value) for value in values]
     except TypeError as error:
         raise DataError(f"Every {field} of the dataset must be a number or a name.") from error
     if names is None:
-        distinct_numbers = sorted(set(numbers))
-        return tuple(map(str, distinct_numbers)), [distinct_numbers.index(n) for n in numbers]
+        found = {number: place for place, number in enumerate(sorted(set(numbers)))}
+        return tuple(map(str, found)), [found[number] for number in numbers]
     if min(numbers) < 0 or max(numbers) >= len(names):
         raise DataError(f"A {field} of the dataset has no name: 0..{len(names) - 1} have one.")
     return tuple(printable(str(name)) for name in names), numbers
@@ -145,10 +145,10 @@ def as_picture(image: Any, name: str) -> Image.Image:
     """Makes RGB of a PIL image, a numpy array or a torch tensor, as `from_dataset` describes."""
     import numpy as np
     import torch
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     if isinstance(image, Image.Image):
-        return to_rgb(ImageOps.exif_transpose(image), name)
+        return to_rgb(image, name)
     if isinstance(image, torch.Tensor):
         if image.is_floating_point():
             if image.numel() and not (image.min() >= 0 and image.max() <= 1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.images import DataError
@@ -12,7 +13,6 @@ from bne.data.tables import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from bne.data.images import ImageSet
 
@@ -69,7 +69,7 @@ def hold_out(
     return splits
 
 
-def official(images: ImageSet, sources: Sequence[str], table: Path) -> dict[str, Split]:
+def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dict[str, Split]:
     """Splits as the benchmark's own table says: `train` trains, `crossval` validates.
 
     Args:
@@ -81,15 +81,10 @@ def official(images: ImageSet, sources: Sequence[str], table: Path) -> dict[str,
         The split of every source domain, by name.
 
     Raises:
-        DataError: A source is unknown, or the table lacks one of its images or is malformed.
+        DataError: A source is unknown; or the table lacks one of its images, leaves none of them
+            to train on, or is malformed.
     """
-    trains = {}
-    for line, row in read_rows(table, ("domain", "file", "split")):
-        if row["split"] not in PARTS:
-            raise DataError(
-                f"{table}, line {line}: the split {row['split']!r} is neither train nor crossval."
-            )
-        trains[f"{row['domain']}/{row['file']}"] = PARTS[row["split"]]
+    trains = _read_parts(Path(table))
     splits = {}
     for source in _at_least_one(sources):
         names = {index: images.files[index].name for index in images.indices_of([source])}
@@ -97,8 +92,29 @@ def official(images: ImageSet, sources: Sequence[str], table: Path) -> dict[str,
         if absent:
             raise DataError(f"{table}: {len(absent)} images are not in it, the first {absent[0]}.")
         validation = {index for index, name in names.items() if not trains[name]}
+        if len(validation) == len(names):
+            raise DataError(f"{table}: no image of {source} is in train; mend the table.")
         splits[source] = _split(images, source, validation)
     return splits
+
+
+def _read_parts(table: Path) -> dict[str, bool]:
+    """Whether each image, by name, is to train on."""
+    trains: dict[str, bool] = {}
+    lines: dict[str, int] = {}
+    for line, row in read_rows(table, ("domain", "file", "split")):
+        if row["split"] not in PARTS:
+            raise DataError(
+                f"{table}, line {line}: the split {row['split']!r} is neither train nor crossval."
+            )
+        name = f"{row['domain']}/{row['file']}"
+        part, first = PARTS[row["split"]], lines.setdefault(name, line)
+        if trains.setdefault(name, part) != part:
+            raise DataError(
+                f"{table}, lines {first} and {line}: {name} is in train and in crossval; remove"
+                " one of the lines."
+            )
+    return trains
 
 
 def _at_least_one(sources: Sequence[str]) -> Sequence[str]:

@@ -18,13 +18,13 @@ import torch
 from bne.data.resize import resize_recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
     from pathlib import Path
     from typing import Any
 
     from torch import Tensor
 
-FORMAT = 1  # raise it when the files of a store change their meaning
+FORMAT = 2  # raise it when the files of a store change their meaning
 CHANNELS = 3
 
 
@@ -68,11 +68,11 @@ class Store:
             notes = self._notes()
         except (OSError, ValueError):
             return False
-        return (notes.get("files"), notes.get("recipe")) == (files, resize_recipe(self.size))
+        return notes.items() >= {**_way(self.size), "files": files}.items()
 
-    def problems(self) -> dict[int, str]:
-        """Why some files have no row here, by their place among all files."""
-        return {int(place): problem for place, problem in self._notes()["problems"].items()}
+    def gaps(self) -> set[int]:
+        """The places, among all files, of those that could not be read and have no row here."""
+        return set(self._notes()["gaps"])
 
     def pixels(self) -> Tensor:
         """(N, size, size, 3) uint8, memory-mapped; writing to it changes a private copy."""
@@ -82,10 +82,13 @@ class Store:
         )
         return flat.view(shape)
 
-    def finish(self, files: int, problems: dict[int, str]) -> None:
-        """Closes the gaps that files without pixels left, writes the notes, and syncs to disk."""
-        self._close_gaps([place for place in range(files) if place not in problems])
-        notes = {"recipe": resize_recipe(self.size), "files": files, "problems": problems}
+    def finish(self, files: int, gaps: Collection[int]) -> None:
+        """Closes the gaps that files without pixels left, writes the notes, and syncs to disk.
+
+        Of those files only the places are noted: the same contents may go by other names.
+        """
+        self._close_gaps([place for place in range(files) if place not in gaps])
+        notes = {**_way(self.size), "files": files, "gaps": sorted(gaps)}
         self._notes_file.write_text(json.dumps(notes, indent=1))
         for path in (self.pixels_file, self._notes_file, self.folder):
             sync(path)
@@ -107,7 +110,12 @@ class Store:
 
     def _rows(self) -> int:
         notes = self._notes()
-        return int(notes["files"]) - len(notes["problems"])
+        return int(notes["files"]) - len(notes["gaps"])
+
+
+def _way(size: int) -> dict[str, object]:
+    """All that decides the pixels besides the files."""
+    return {"format": FORMAT, "recipe": resize_recipe(size)}
 
 
 def bytes_per_image(size: int) -> int:

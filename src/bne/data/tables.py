@@ -20,7 +20,10 @@ def list_table(table: Path) -> Iterator[Entry]:
 
     A file that is missing is listed all the same, and fails when it is read.
     """
-    for line, row in read_rows(table, COLUMNS):
+    rows = list(read_rows(table, COLUMNS))
+    if not rows:
+        raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")
+    for line, row in rows:
         path = inner_path(row["path"], f"{table}, line {line}").as_posix()
         file = table.parent / path
         yield Entry(row["domain"], row["class"], path, FileBytes(str(file)), stamp_at(file))
@@ -36,10 +39,14 @@ def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
         with table.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             found = reader.fieldnames or ()
+            if not found:
+                raise DataError(
+                    f"{table}: is empty, or its first line is; that line must name the columns"
+                    f" {', '.join(columns)}."
+                )
             if not set(columns) <= set(found):
                 raise DataError(
-                    f"{table}: needs the columns {', '.join(columns)}; found"
-                    f" {', '.join(found) or 'none'}."
+                    f"{table}: needs the columns {', '.join(columns)}; found {', '.join(found)}."
                 )
             for row in reader:
                 empty = [column for column in columns if not row[column]]

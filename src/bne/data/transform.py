@@ -84,9 +84,7 @@ class EvalTransform:
 
     def image(self, image: Image.Image) -> Tensor:
         """(1, 3, size, size) from a PIL image of any size and mode, EXIF rotation applied."""
-        from PIL import ImageOps
-
-        return self(self._pixels(to_rgb(ImageOps.exif_transpose(image), "image")))
+        return self(self._pixels(to_rgb(image, "image")))
 
     def file(self, path: Path | str) -> Tensor:
         """(1, 3, size, size) from an image file."""

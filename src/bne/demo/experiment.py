@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import multiprocessing
-import os
 import signal
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import torch
 
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
+from bne.data.cores import usable_cores
 from bne.data.feed import Feed
 from bne.data.transform import EvalTransform
 from bne.engine import train
@@ -112,7 +112,7 @@ def compare(
     runs = list(itertools.product(prepared.images.domains, range(seeds), METHODS))
     # On so small a network two processes do more than two threads.
     with ProcessPoolExecutor(
-        min(os.cpu_count() or 1, len(runs)),
+        min(usable_cores(), len(runs)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_worker,
     ) as pool:
