@@ -115,7 +115,11 @@ def _domain_layer(
 
 
 def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
-    assert layer.original is not None
+    if layer.original is None:
+        raise ValueError(
+            f"layer {layer.name!r} is a {type(layer).__name__} that stands for no plain layer: "
+            "there is no plain network that does the same"
+        )
     plain = copy.deepcopy(layer.original[0])
     plain.register_parameter("weight", layer.weight)
     plain.register_parameter("bias", layer.bias)

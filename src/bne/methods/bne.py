@@ -8,14 +8,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bne.distances import Distance
-from bne.ensemble import DomainEnsemble, convert
-from bne.methods.method import Method
+from bne.ensemble import Prediction, convert
+from bne.methods.policy import BranchMethod, When
 from bne.methods.registry import register
 from bne.surgery import Momentum
 
-WARM_UP, DISTANCE_TRAINING = "warm-up", "distance training"
 
-
+@register(
+    "bne-ce",
+    "applying a cross-entropy loss also on the domain membership assigned through our "
+    "representation",
+    domain_loss=1.0,
+)
 @register(
     "bne",
     "(c) includes a warm-up phase in the initial training phase to help population statistics to "
@@ -23,7 +27,7 @@ WARM_UP, DISTANCE_TRAINING = "warm-up", "distance training"
 )
 @register(
     "bne-b",
-    "(b) extends this approach by leveraging distance weighting at training time",
+    "(b) leveraging distance weighting (DT) at training time",
     distance_training="always",
 )
 @register(
@@ -32,7 +36,7 @@ WARM_UP, DISTANCE_TRAINING = "warm-up", "distance training"
     "inference time the projection and weighting strategy",
     distance_training="never",
 )
-class BNE(Method):
+class BNE(BranchMethod):
     """One branch per source domain, mixed by the distances of an image from the domains.
 
     Args:
@@ -45,24 +49,27 @@ class BNE(Method):
     All other arguments are those of `bne.DomainEnsemble`.
     """
 
-    net: DomainEnsemble
-
     def __init__(
         self,
         model: nn.Module,
         domains: Sequence[str],
         *,
-        distance_training: Literal["never", "always", "after warm-up"] = "after warm-up",
+        distance_training: When = "after warm-up",
         domain_loss: float = 0.0,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Sequence[str] | None = None,
-        mix: Literal["logits", "probabilities"] = "logits",
+        mix: Literal["logits", "probabilities", "statistics"] = "logits",
+        nearest: int | None = None,
         branch_statistics: Literal["batch", "population"] = "batch",
         weight_gradient: bool = True,
         max_branches: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(distance_training)
+        if domain_loss and not weight_gradient:
+            raise ValueError(
+                f"domain_loss={domain_loss} trains through the weights: it needs weight_gradient"
+            )
         self.net = convert(
             model,
             domains,
@@ -70,36 +77,28 @@ class BNE(Method):
             distance=distance,
             layers=layers,
             mix=mix,
+            nearest=nearest,
             branch_statistics=branch_statistics,
             weight_gradient=weight_gradient,
             max_branches=max_branches,
         )
-        self.distance_training = distance_training
         self.domain_loss = domain_loss
-        self.begin_epoch(0, 0)
 
-    def begin_epoch(self, epoch: int, warm_up: int) -> None:
-        """Leaves the warm-up when its epochs are over."""
-        when = self.distance_training
-        mixes = when == "always" or (when == "after warm-up" and epoch >= warm_up)
-        self.stage = DISTANCE_TRAINING if mixes else WARM_UP
-
-    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Cross-entropy of the mixture, or of each image's own branch in the warm-up."""
-        if self.stage == WARM_UP:
-            return F.cross_entropy(self.net(images, domains), labels)
+    def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """Cross-entropy of the mixture and, if wanted, of the domain weights."""
         out = self.net.explain(images, domains)
         loss = F.cross_entropy(out.logits, labels)
         if self.domain_loss:
-            loss = loss + self.domain_loss * F.nll_loss(out.weights.log(), domains)
+            # The weights are a softmax of -log distance; their own logarithm may be -inf.
+            smallest = torch.finfo(out.distances.dtype).tiny
+            nearness = -out.distances.clamp_min(smallest).log()
+            loss = loss + self.domain_loss * F.cross_entropy(nearness, domains)
         return loss
+
+    def explain(self, images: Tensor) -> Prediction:
+        """What `predict` says of images of unknown domain, and why, in evaluation mode."""
+        return self.net.explain(images)
 
     def predict(self, images: Tensor) -> Tensor:
         """The mixture, weighted by each image's distances from the source domains."""
-        logits: Tensor = self.net(images)
-        return logits
-
-    @torch.no_grad()
-    def observe(self, images: Tensor, domains: Tensor) -> None:
-        """Runs every image under its own domain."""
-        self.net(images, domains)
+        return self.explain(images).logits

@@ -34,8 +34,7 @@ class Entry:
     @property
     def options(self) -> dict[str, Any]:
         """All options, with the values they have unless others are given."""
-        parameters = list(inspect.signature(self.method).parameters.values())[2:]
-        return {p.name: self.presets.get(p.name, p.default) for p in parameters}
+        return {**_options(self.method), **self.presets}
 
 
 _REGISTRY: dict[str, Entry] = {}
@@ -105,6 +104,13 @@ def create(
     check_options(name, options)
     entry = find(name)
     return entry.method(model, domains, **{**entry.presets, **options})
+
+
+def _options(method: type[Any]) -> dict[str, Any]:
+    """A class's options; where it passes others on, also those of the class above."""
+    _, _, *parameters = inspect.signature(method).parameters.values()
+    own = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
+    return {**_options(method.__mro__[1]), **own} if len(own) < len(parameters) else own
 
 
 def _nearest(name: str, known: Mapping[str, Any]) -> str:

@@ -1,0 +1,124 @@
+"""BNE without domain labels: the images' own embeddings say which belong together."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+
+from bne.embedding import Embedding
+from bne.methods.bne import BNE
+from bne.methods.method import Look
+from bne.methods.registry import register
+
+
+@register(
+    "bne-pseudo",
+    "the latent space that we propose allows a spontaneous and stark division between domain "
+    "clusters",
+)
+class BNEPseudo(BNE):
+    """BNE whose domains are clusters of the training images in the space of domains.
+
+    The images are clustered by k-means on their means and standard deviations, as the Wasserstein
+    distance takes them but with every layer counting alike. First they are placed by the pretrained
+    network, later by the network as it has become; a cluster then keeps the number of the former
+    one it shares most images with, and so its statistics.
+
+    Args:
+        model: the plain network.
+        domains: the source domains' names; only their number is used, and only by default.
+        clusters: how many domains to find; None finds as many as there are source domains.
+        refresh: epochs between two clusterings.
+        smallest: the fewest images of a cluster, where there are enough; a smaller one takes in
+            those nearest to it.
+        **options: of `BNE`.
+
+    Attributes:
+        assignment: (N,), the cluster of each training image, in the order of `members`; empty
+            before the first epoch.
+        assigned: the epoch in which it was made; -1 before the first.
+    """
+
+    assignment: Tensor
+    assigned: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        domains: Sequence[str],
+        *,
+        clusters: int | None = None,
+        refresh: int = 5,
+        smallest: int = 64,
+        **options: Any,
+    ) -> None:
+        for name, value in (("clusters", clusters), ("refresh", refresh), ("smallest", smallest)):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        names = [f"cluster {number}" for number in range(1, 1 + (clusters or len(domains)))]
+        super().__init__(model, names, **options)
+        self.refresh = refresh
+        self.smallest = smallest
+        self.register_buffer("assignment", torch.empty(0, dtype=torch.long))
+        self.register_buffer("assigned", torch.tensor(-1))
+        self.register_load_state_dict_pre_hook(_make_room)  # type: ignore[no-untyped-call]
+
+    def members(
+        self, members: Mapping[str, Sequence[int]], epoch: int, look: Look
+    ) -> Mapping[str, Sequence[int]]:
+        """The images of every cluster, found anew every `refresh` epochs."""
+        images = [number for domain in members.values() for number in domain]
+        known = len(self.assignment) == len(images)
+        if len(self.assignment) and not known:
+            raise ValueError(
+                f"the clusters are those of {len(self.assignment)} training images, but there are "
+                f"{len(images)}: go on with the images the run began with"
+            )
+        if not known or (epoch % self.refresh == 0 and int(self.assigned) != epoch):
+            self._assign(images, look)
+            self.assigned.fill_(epoch)
+        found: dict[str, list[int]] = {name: [] for name in self.net.domains}
+        for number, cluster in zip(images, self.assignment.tolist(), strict=True):
+            found[self.net.domains[cluster]].append(number)
+        return found
+
+    def _assign(self, images: Sequence[int], look: Look) -> None:
+        # Late: no other method needs more than torch.
+        from bne.methods.clusters import find_clusters, match
+
+        count = len(self.net.domains)
+        labels = find_clusters(self._points(images, look).numpy(), count, self.smallest)
+        if len(self.assignment):
+            labels = match(labels, self.assignment.cpu().numpy(), count)
+        self.assignment = torch.from_numpy(labels).to(self.assignment.device)
+        if distributed.is_initialized():
+            distributed.broadcast(self.assignment, 0)  # rounding may differ between processes
+
+    @torch.no_grad()
+    def _points(self, images: Sequence[int], look: Look) -> Tensor:
+        """(N, 2 D) float32 on the CPU, the images' means and standard deviations, to scale."""
+        training = self.training
+        self.eval()
+        embeddings = [self.net.embed(part) for part in look(images)]
+        self.train(training)
+        everyone = Embedding.cat(embeddings)
+        layers = [
+            torch.cat([everyone.mean[:, piece], everyone.std[:, piece]], dim=1).float()
+            for piece in everyone.slices.values()
+        ]
+        return torch.cat([_scaled(layer) for layer in layers], dim=1).cpu()
+
+
+def _scaled(points: Tensor) -> Tensor:
+    """Points, (N, D), around 0 at a mean squared distance of 1."""
+    apart = points - points.mean(0)
+    spread = apart.square().sum(1).mean().sqrt()
+    return apart / spread.clamp_min(torch.finfo(spread.dtype).tiny)
+
+
+def _make_room(method: BNEPseudo, state_dict: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Lets an assignment of any length be loaded."""
+    value = state_dict.get(f"{prefix}assignment")
+    if isinstance(value, Tensor):
+        method.assignment = method.assignment.new_empty(value.shape)

@@ -1,0 +1,74 @@
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bne.methods import BNE, create
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+
+@pytest.mark.parametrize("distance_training", [False, True])
+def test_bne_warms_up_or_trains_by_distance(batch, distance_training):
+    images, labels, domains = batch
+    method = BNE(small_cnn(), DOMAINS).train()
+    reference = copy.deepcopy(method.net)
+    method.begin_epoch(1, warm_up=1 if distance_training else 2)
+    logits = (
+        reference.explain(images, domains).logits
+        if distance_training
+        else reference(images, domains)
+    )
+    torch.testing.assert_close(method.loss(*batch), F.cross_entropy(logits, labels))
+    torch.testing.assert_close(method.eval().predict(images), reference.eval()(images))
+
+
+@pytest.mark.parametrize(
+    ("name", "stages"),
+    [
+        ("bne-a", ["warm-up", "warm-up", "warm-up"]),
+        ("bne-b", ["distance training", "distance training", "distance training"]),
+        ("bne", ["warm-up", "warm-up", "distance training"]),
+    ],
+)
+def test_the_papers_three_policies(name, stages):
+    method = create(name, small_cnn(), DOMAINS)
+    found = []
+    for epoch in range(3):
+        method.begin_epoch(epoch, warm_up=2)
+        found.append(method.stage)
+    assert found == stages
+
+
+def test_the_domain_loss_is_the_cross_entropy_of_the_weights(batch):
+    images, labels, domains = batch
+    method = create("bne-ce", randomise_norms(small_cnn()), DOMAINS, {"domain_loss": 0.5}).train()
+    out = copy.deepcopy(method.net).explain(images, domains)
+    own = out.weights[torch.arange(9), domains]
+    expected = F.cross_entropy(out.logits, labels) - 0.5 * own.log().mean()
+    torch.testing.assert_close(method.loss(*batch), expected)
+
+
+def test_the_domain_loss_is_finite_where_a_weight_vanishes(batch):
+    images, labels, domains = batch
+    method = create("bne-ce", small_cnn(), DOMAINS).train()
+    distances = torch.tensor([[0.0, 1e9, 1e9]] * 9, requires_grad=True)
+    method.net.distance = lambda a, b: distances
+    loss = method.loss(images, labels, domains)
+    assert loss.isfinite()
+    loss.backward()
+    assert distances.grad.isfinite().all()
+    assert method.net.explain(images, domains).weights[:, 1].log().isinf().all()  # the case is real
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"distance_training": "sometimes"}, "distance_training must be one of"),
+        ({"domain_loss": 1.0, "weight_gradient": False}, "it needs weight_gradient"),
+        ({"distance": "euclid"}, "no distance is named 'euclid'"),
+    ],
+)
+def test_impossible_options_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        BNE(small_cnn(), DOMAINS, **options)

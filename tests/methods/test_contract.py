@@ -1,0 +1,208 @@
+"""What every method promises to the engine."""
+
+import copy
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bne.methods import check_options, create, entries, find
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+NAMES = [entry.name for entry in entries()]
+POOLED = "bne-pooled"  # its images do depend on one another
+
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+def trained(name, batch, steps=2):
+    """A method after some steps of its last stage, in evaluation mode."""
+    method = create(name, randomise_norms(small_cnn()), DOMAINS).train()
+    method.begin_epoch(1, warm_up=1)
+    optimiser = torch.optim.SGD(method.parameters(), 0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        method(*batch).backward()
+        optimiser.step()
+    return method.eval()
+
+
+@every_method
+@pytest.mark.parametrize("domains", [[0, 0, 0, 1, 1, 1, 2, 2, 2], [2, 0, 1, 0, 0, 2, 0, 0, 0]])
+def test_the_loss_trains_every_parameter(name, batch, domains):
+    images, labels, _ = batch
+    method = create(name, small_cnn(), DOMAINS).train()
+    method.begin_epoch(1, warm_up=1)
+    loss = method(images, labels, torch.tensor(domains))
+    assert loss.shape == ()
+    assert loss.isfinite()
+    loss.backward()
+    for key, parameter in method.named_parameters():
+        assert parameter.grad.isfinite().all(), key
+        assert parameter.grad.any(), key
+
+
+@every_method
+def test_one_domain(name, batch):
+    images, labels, _ = batch
+    method = create(name, small_cnn(), ["only"]).train()
+    for epoch in (0, 1):
+        method.begin_epoch(epoch, warm_up=1)
+        loss = method(images, labels, torch.zeros(9, dtype=torch.long))
+        assert loss.isfinite()
+        loss.backward()
+    assert method.eval().predict(images).isfinite().all()
+
+
+@every_method
+def test_the_loss_needs_no_value(name, batch):
+    """What meta tensors can run, without any values, can be recorded as a CUDA graph."""
+    images, labels, domains = (tensor.to("meta") for tensor in batch)
+    method = create(name, small_cnn(), DOMAINS).to("meta").train()
+    for epoch in (0, 1):
+        method.begin_epoch(epoch, warm_up=1)
+        method(images, labels, domains).backward()
+
+
+@every_method
+def test_predictions(name, batch):
+    images, _, _ = batch
+    method = trained(name, batch)
+    before = copy.deepcopy(method.state_dict())
+    with torch.no_grad():
+        logits = method.predict(images)
+        assert logits.shape == (9, 4)
+        torch.testing.assert_close(method.predict(images), logits, rtol=0, atol=0)
+        if name != POOLED:
+            alone = torch.cat([method.predict(image) for image in images.split(1)])
+            torch.testing.assert_close(alone, logits)
+    for key, value in method.state_dict().items():
+        torch.testing.assert_close(value, before[key], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", [e.name for e in entries() if hasattr(e.method, "explain")])
+def test_explained_predictions_are_the_predictions(name, batch):
+    method = trained(name, batch)
+    out = method.explain(batch[0])
+    torch.testing.assert_close(out.logits, method.predict(batch[0]))
+    torch.testing.assert_close(
+        torch.einsum("nk,nkc->nc", out.weights, out.branch_logits), out.logits
+    )
+    torch.testing.assert_close(out.weights.sum(1), torch.ones(9))
+
+
+@every_method
+def test_its_state_is_all_there_is(name, batch):
+    method = trained(name, batch)
+    other = create(name, small_cnn(), DOMAINS).eval()
+    other.load_state_dict(method.state_dict())
+    torch.testing.assert_close(other.predict(batch[0]), method.predict(batch[0]), rtol=0, atol=0)
+
+
+@every_method
+def test_a_copy_is_independent(name, batch):
+    method = trained(name, batch)
+    before = method.predict(batch[0])
+    other = copy.deepcopy(method).train()
+    other(*batch).backward()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter -= 0.1 * parameter.grad
+    torch.testing.assert_close(method.predict(batch[0]), before, rtol=0, atol=0)
+    assert not torch.equal(other.eval().predict(batch[0]), before)
+
+
+@every_method
+def test_bfloat16(name, batch):
+    method = trained(name, batch)
+    exact = method.predict(batch[0])
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = method.train()(*batch)
+        logits = copy.deepcopy(method).eval().predict(batch[0])
+    loss.backward()
+    assert all(parameter.grad.isfinite().all() for parameter in method.parameters())
+    torch.testing.assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
+
+
+@every_method
+def test_an_epoch_may_begin_twice(name, batch):
+    method = create(name, small_cnn(), DOMAINS).train()
+    for epoch in range(3):
+        method.begin_epoch(epoch, warm_up=1)
+        stage, state = method.stage, copy.deepcopy(method.state_dict())
+        method.begin_epoch(epoch, warm_up=1)
+        assert method.stage == stage
+        for key, value in method.state_dict().items():
+            torch.testing.assert_close(value, state[key], rtol=0, atol=0)
+
+
+@every_method
+def test_observing_changes_statistics_alone(name, batch):
+    images, _, domains = batch
+    method = create(name, small_cnn(), DOMAINS).train()
+    before = copy.deepcopy(method.state_dict())
+    method.observe(images, domains)
+    parameters = dict(method.named_parameters())
+    changed = {key for key, value in method.state_dict().items() if not value.equal(before[key])}
+    assert changed.isdisjoint(parameters)
+    tracks = name not in ("freeze-bn", "instance-norm")
+    assert any(key.endswith("running_mean") for key in changed) == tracks
+
+
+@every_method
+def test_fused_layers_keep_their_activation(name, batch):
+    """timm's batch norm with a ReLU of its own gives what batch norm and then ReLU give."""
+    norm_act = pytest.importorskip("timm.layers").BatchNormAct2d
+    apart = small_cnn()
+    fused = copy.deepcopy(apart)
+    for place in (1, 4):
+        fused[place] = norm_act(apart[place].num_features)
+        fused[place + 1] = nn.Identity()
+    losses = []
+    for model in (apart, fused):
+        torch.manual_seed(1)  # of the new layers
+        method = create(name, model, DOMAINS).train()
+        method.begin_epoch(1, warm_up=1)
+        losses.append(method(*batch))
+    torch.testing.assert_close(*losses)
+
+
+@every_method
+def test_the_sentence_is_the_papers(name, shared):
+    words = re.compile(r"[a-z0-9]+")
+    paper = (shared / "paper" / "bne.tex").read_text()
+    paper = re.sub(r"~?\\(cite|autoref)\{[^}]*\}", " ", paper)
+    for macro, text in (("methodName", "BNE"), ("discoveryName", "DNet"), ("ie", "i.e.")):
+        paper = re.sub(rf"\\{macro}\b(\{{\}})?", text, paper)
+    paper = re.sub(r"\\[a-z]+", " ", paper)
+    sentence = re.sub(r"^\([abcd]\) ", "", find(name).sentence)
+    assert " ".join(words.findall(sentence.lower())) in " ".join(words.findall(paper.lower()))
+
+
+@every_method
+def test_options(name):
+    options = find(name).options
+    check_options(name, options)
+    method = create(name, small_cnn(), DOMAINS, options)
+    assert type(method) is type(create(name, small_cnn(), DOMAINS))
+    with pytest.raises(ValueError, match="has no option 'distanse'"):
+        check_options(name, {"distanse": "uniform"})
+
+
+def test_options_of_the_class_above_are_options_too():
+    assert find("bne-pooled").options == {**find("bne").options, "group": None}
+    assert find("dson-bne").options["distance"] == "wasserstein"
+    assert find("dson").options["distance"] == "uniform"
+    assert find("dnet-ce").options["domain_loss"] == 1.0
+
+
+def test_deepall_merges_the_domains(batch):
+    images, labels, _ = batch
+    model = small_cnn()
+    plain = copy.deepcopy(model)
+    method = create("deepall", model, DOMAINS).train()
+    torch.testing.assert_close(method.loss(*batch), F.cross_entropy(plain(images), labels))
+    torch.testing.assert_close(model[1].running_mean, plain[1].running_mean)  # one batch of all
+    torch.testing.assert_close(method.eval().predict(images), plain.eval()(images))

@@ -1,0 +1,137 @@
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from bne.methods import BNE, DSON, create
+from bne.surgery import domain_layers
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+
+@torch.no_grad()
+def set_mixture(method, value):
+    for layer in domain_layers(method.net):
+        layer.mixture.fill_(value)
+
+
+@torch.no_grad()
+def randomised(**options):
+    method = DSON(small_cnn(), DOMAINS, **options)
+    randomise_norms(method.net)
+    for layer in domain_layers(method.net):
+        layer.mixture.normal_()
+        layer.scales.uniform_(0.5, 1.5)
+        layer.shifts.normal_(0, 0.3)
+    return method
+
+
+def by_definition(method, images, domain):
+    """One domain's images through its branch, image by image and channel by channel."""
+    x = images
+    for module in method.net.model:
+        if module not in set(domain_layers(method.net)):
+            x = module(x)
+            continue
+        share = 1 / (1 + (-module.mixture[domain]).exp())
+        own = domain if len(module.scales) > 1 else 0
+        out = torch.empty_like(x)
+        for c in range(x.shape[1]):
+            batch_mean, batch_var = module.running_mean[domain, c], module.running_var[domain, c]
+            if method.training:
+                batch_mean, batch_var = x[:, c].mean(), x[:, c].var(correction=0)
+            for n in range(x.shape[0]):
+                mean = share * batch_mean + (1 - share) * x[n, c].mean()
+                var = share * batch_var + (1 - share) * x[n, c].var(correction=0)
+                normalised = (x[n, c] - mean) / (var + module.eps).sqrt()
+                out[n, c] = normalised * module.scales[own, c] + module.shifts[own, c]
+        x = out
+    return x
+
+
+@pytest.mark.parametrize("affine", ["domain", "shared"])
+def test_against_the_definition(batch, affine):
+    images, labels, domains = batch
+    method = randomised(affine=affine).train()
+    logits = torch.cat([by_definition(method, images[domains == d], d) for d in range(3)])
+    torch.testing.assert_close(method(*batch), F.cross_entropy(logits, labels))
+    method.eval()
+    branches = torch.stack([by_definition(method, images, d) for d in range(3)])
+    torch.testing.assert_close(method.predict(images), branches.mean(0))
+
+
+def test_all_batch_statistics_make_it_bne_with_uniform_weights(batch):
+    model = randomise_norms(small_cnn())
+    method, bne = DSON(model, DOMAINS).train(), BNE(model, DOMAINS, distance="uniform").train()
+    set_mixture(method, 40.0)
+    bne.begin_epoch(0, warm_up=1)
+    torch.testing.assert_close(method(*batch), bne(*batch))
+    torch.testing.assert_close(method.eval().predict(batch[0]), bne.eval().predict(batch[0]))
+
+
+def test_all_instance_statistics_make_it_instance_norm(batch):
+    model = randomise_norms(small_cnn())
+    method = DSON(model, DOMAINS).eval()
+    set_mixture(method, -40.0)
+    for place in (1, 4):
+        norm = nn.InstanceNorm2d(model[place].num_features, affine=True)
+        norm.load_state_dict({"weight": model[place].weight, "bias": model[place].bias})
+        model[place] = norm
+    torch.testing.assert_close(method.predict(batch[0]), model(batch[0]))
+
+
+def test_dson_bne_weighs_the_branches_by_distance(batch):
+    """Under a shared γ and β the instance pass, and so the weights, are plain BNE's."""
+    images, _, _ = batch
+    bne = BNE(small_cnn(), DOMAINS).eval()
+    method = create("dson-bne", bne.net.branch("art"), DOMAINS, {"affine": "shared"}).eval()
+    randomise_norms(bne.net)
+    with torch.no_grad():
+        for layer, other in zip(domain_layers(method.net), domain_layers(bne.net), strict=True):
+            layer.running_mean.copy_(other.running_mean)
+            layer.running_var.copy_(other.running_var)
+            layer.scales.copy_(other.weight)
+            layer.shifts.copy_(other.bias)
+    weights = bne.explain(images).weights
+    assert weights.std() > 0
+    torch.testing.assert_close(method.explain(images).weights, weights)
+    branches = torch.stack([by_definition(method, images, d) for d in range(3)], dim=1)
+    expected = torch.einsum("nk,nkc->nc", weights, branches)
+    torch.testing.assert_close(method.predict(images), expected)
+
+
+def test_the_instance_pass_takes_the_mean_of_all_scales_and_shifts(batch):
+    method = randomised().eval()
+    shared = randomised(affine="shared").eval()
+    shared.net.model[0].load_state_dict(method.net.model[0].state_dict())
+    shared.net.model[3].load_state_dict(method.net.model[3].state_dict())
+    with torch.no_grad():
+        for layer, other in zip(domain_layers(method.net), domain_layers(shared.net), strict=True):
+            other.scales.copy_(layer.scales.mean(0))
+            other.shifts.copy_(layer.shifts.mean(0))
+    points, expected = method.net.embed(batch[0]), shared.net.embed(batch[0])
+    torch.testing.assert_close(points.mean, expected.mean)
+    torch.testing.assert_close(points.var, expected.var)
+
+
+def test_layers_with_one_value_a_channel_stay_batch_norm(batch):
+    images, labels, domains = batch
+    model = nn.Sequential(*small_cnn()[:-1], nn.BatchNorm1d(8), nn.Linear(8, 4))
+    method = DSON(model, DOMAINS).train()
+    set_mixture(method, 40.0)
+    bne = BNE(model, DOMAINS, distance="uniform").train()
+    with torch.no_grad():
+        method.net.model[8].mixture.fill_(-40.0)  # plays no part
+    torch.testing.assert_close(method(*batch), F.cross_entropy(bne.net(images, domains), labels))
+    torch.testing.assert_close(method.eval().predict(images), bne.eval().predict(images))
+
+
+def test_no_plain_network_does_the_same():
+    method = DSON(small_cnn(), DOMAINS)
+    with pytest.raises(ValueError, match="OptimisedNorm that stands for no plain layer"):
+        copy.deepcopy(method).net.branch("art")
+    with pytest.raises(ValueError, match="affine must be one of"):
+        DSON(small_cnn(), DOMAINS, affine="none")
+    with pytest.raises(ValueError, match="does not go with DSON"):
+        DSON(small_cnn(), DOMAINS, mix="statistics")
