@@ -29,7 +29,7 @@ zoo: $(READY)
 	$(BIN)/python -m tests.zoo.sweep --afresh
 
 lock: $(READY)
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --generate-hashes \
 		--python-version 3.11 --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean:

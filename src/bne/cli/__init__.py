@@ -16,8 +16,10 @@ def main() -> None:
         app()
     except Exception as error:
         from bne.data.images import DataError
+        from bne.engine.errors import TrainingError
 
-        if os.environ.get("BNE_DEBUG") == "1" or not isinstance(error, DataError | OSError):
+        known = DataError | TrainingError | OSError
+        if os.environ.get("BNE_DEBUG") == "1" or not isinstance(error, known):
             raise
         import typer
 

@@ -20,7 +20,7 @@ from bne.data.batches import DomainBatches
 from bne.data.cores import usable_cores
 from bne.data.feed import Feed
 from bne.data.transform import EvalTransform
-from bne.engine import train
+from bne.engine.step import TrainingStep
 from bne.methods import BNE, DeepAll, Method
 from bne.models import build, preprocessing
 
@@ -166,11 +166,11 @@ def fit(
     )
     augmentation = Augmentation("paper", preprocessing(model), seed, flip=False)
     batches = DomainBatches(members, settings.per_domain, seed=seed, epoch=settings.steps)
-    epoch = Feed(prepared, "cpu").epoch(batches, augmentation)
-    method.begin_epoch(0, warm_up=1)
-    train(method, itertools.islice(epoch, settings.warm_up_steps), optimiser, schedule)
-    method.begin_epoch(1, warm_up=1)
-    train(method, epoch, optimiser, schedule)
+    step = TrainingStep(method.train(), optimiser, losses=torch.zeros(()))
+    for batch in Feed(prepared, "cpu").epoch(batches, augmentation):
+        method.begin_epoch(batch.step, warm_up=settings.warm_up_steps)
+        step(batch.images, batch.labels, batch.domains)
+        schedule.step()
     return method, EvalTransform(preprocessing(model), resize=prepared.pixels.shape[1])
 
 

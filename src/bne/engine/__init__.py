@@ -1,5 +1,5 @@
-"""Running a method: the training loop."""
+"""Carrying out recipes: `bne.engine.run.run` trains, `bne.engine.saved.load_model` reads back.
 
-from bne.engine.loop import train
-
-__all__ = ["train"]
+One concept a module: what a run consists of (`recipe`, `setting`, `networks`), how it goes (`run`,
+`trainer`, `phase`, `step`), and what it leaves behind (`folder`, `checkpoints`, `saved`, `result`).
+"""

@@ -1,0 +1,226 @@
+"""`bne train`: train a network on some domains, test it on another."""
+
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bne.cli import train_output
+
+if TYPE_CHECKING:
+    from bne.data.images import ImageSet
+    from bne.data.prepared import PreparedImages
+    from bne.engine.listeners import ClosingListener
+    from bne.engine.recipe import Recipe
+
+EPILOG = (
+    "Example: bne train --data data/pacs --recipe pacs-resnet18-standard --target sketch"
+    " --weights resnet18.safetensors"
+)
+
+
+def train(
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        str, typer.Option(help="One of --list-recipes, or a .yaml file.")
+    ] = "default",
+    method: Annotated[
+        str | None, typer.Option(help="One of --list-methods.", show_default="the recipe's")
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(help="The domains held out, joined by commas.", show_default="the recipe's"),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of all that is random.", show_default="the recipe's")
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            help="Initial weights: torchvision, timm or a file.", show_default="the recipe's"
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any setting of the recipe, train.epochs=20 for instance; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The run's folder.", show_default="runs/recipe-method-target-seed"),
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
+    ] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an interrupted run in the folder.")
+    ] = False,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="BNE_CACHE",
+            help="Where prepared images are kept.",
+            show_default="bne in the user's cache folder",
+        ),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")
+    ] = False,
+    tensorboard: Annotated[
+        bool, typer.Option(help="Write metrics for TensorBoard into the run's folder.")
+    ] = True,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Report to Weights & Biases.")] = False,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Report to MLflow.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the recipe with every setting, and stop.")
+    ] = False,
+    list_methods: Annotated[
+        bool, typer.Option("--list-methods", help="Print the methods, and stop.")
+    ] = False,
+    list_recipes: Annotated[
+        bool, typer.Option("--list-recipes", help="Print the recipes, and stop.")
+    ] = False,
+) -> None:
+    """Train a network on some domains and test it on one it has never seen.
+
+    The images are decoded once, the first time. Everything is written to the run's folder. With
+    torchrun --nproc-per-node 2 -m bne train ... two processes share the work.
+    """
+    if list_methods or list_recipes:
+        show = train_output.show_methods if list_methods else train_output.show_recipes
+        show(as_json)
+        return
+
+    from bne.data.sources import open_images
+    from bne.engine.recipe_checks import check_data, check_weights, official_split
+    from bne.engine.recipe_files import load
+
+    flags = {
+        "method": method,
+        "target": [name.strip() for name in target.split(",")] if target else None,
+        "seed": seed,
+        "weights": weights,
+    }
+    given = {key: value for key, value in flags.items() if value is not None}
+    chosen = load(recipe, {**_parse(settings or []), **given})
+    if data is None and not dry_run:
+        raise typer.BadParameter("say where the images are.", param_hint="--data")
+    if data is not None:
+        images = open_images(data)
+        split_file = official_split(images, data)
+        check_data(chosen, images, split_file)
+    if dry_run:
+        train_output.show_recipe(chosen)
+        return
+
+    from bne.engine.run import run
+
+    folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
+    place = _device(device)
+    first = os.environ.get("RANK", "0") == "0"
+    check_weights(chosen)
+    listeners = _listeners(tensorboard, wandb, mlflow) if first else []
+    prepared = _prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)
+    with ExitStack() as stack:
+        for listener in listeners:
+            stack.enter_context(listener)
+        result = run(
+            chosen,
+            prepared,
+            folder,
+            device=place,
+            split_file=split_file,
+            listeners=listeners,
+            resume=resume,
+        )
+    if first:
+        train_output.show_result(result, folder, as_json)
+
+
+def _parse(settings: list[str]) -> dict[str, Any]:
+    from bne.data.images import DataError
+    from bne.engine.yaml_text import parse
+
+    parsed = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise DataError(f"--set {setting}: write it as key=value, train.epochs=20 for example.")
+        try:
+            parsed[key] = parse(value)
+        except ValueError as error:
+            raise DataError(f"--set {setting}: {error}.") from None
+    return parsed
+
+
+def _name(recipe: str, chosen: "Recipe") -> str:
+    return f"{recipe}-{chosen.method}-{'+'.join(chosen.target)}-{chosen.seed}"
+
+
+def _device(name: str) -> str:
+    import torch
+
+    from bne.data.images import DataError
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise DataError(f"--device {name}: choose auto, cpu or cuda.")
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise DataError("--device cuda: PyTorch finds no GPU here; choose cpu.")
+    return "cuda" if there and name != "cpu" else "cpu"
+
+
+def _prepare(
+    images: "ImageSet", cache: Path | None, size: int, *, skip_bad: bool, show: bool
+) -> "PreparedImages":
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from bne.data.cache import prepare
+
+    console = Console(stderr=True, quiet=not show)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with bar:
+        task = bar.add_task("Preparing images", total=len(images))
+        prepared = prepare(
+            images,
+            cache,
+            size,
+            skip_bad=skip_bad,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
+    for problem in prepared.skipped:
+        console.print(f"Skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
+    return prepared
+
+
+def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:
+    from rich.console import Console
+
+    from bne.engine.listeners import ProgressBar, ProgressLines
+    from bne.engine.listeners_tracking import MLflow, TensorBoard, WeightsAndBiases
+
+    console = Console(stderr=True)
+    listeners: list[ClosingListener] = [
+        ProgressBar(console) if console.is_terminal else ProgressLines(console)
+    ]
+    if tensorboard:
+        listeners.append(TensorBoard())
+    if wandb:
+        listeners.append(WeightsAndBiases())
+    if mlflow:
+        listeners.append(MLflow())
+    return listeners

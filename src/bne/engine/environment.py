@@ -1,0 +1,90 @@
+"""In what a run ran: enough to tell why two of them differ."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shutil
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import bne
+
+if TYPE_CHECKING:
+    import torch
+
+PACKAGES = ("torch", "torchvision", "timm", "numpy")
+
+
+def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
+    """Versions, machine, commit and initial weights, as plain texts for JSON.
+
+    Args:
+        device: that a run computes on.
+        weights: as the recipe has them.
+    """
+    return {
+        "bne": bne.__version__,
+        "commit": _commit(Path(bne.__file__).parent),
+        "python": platform.python_version(),
+        **{name: _version(name) for name in PACKAGES},
+        "platform": platform.platform(),
+        "device": _device_name(device),
+        "weights": _weights(weights),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _device_name(device: str | torch.device) -> str:
+    import torch
+
+    if torch.device(device).type == "cuda":
+        return f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
+    return platform.processor() or platform.machine()
+
+
+def _weights(weights: str | None) -> dict[str, str | None]:
+    """Name and checksum; not the path, which says more of the machine than of the weights."""
+    if weights is None or not Path(weights).is_file():
+        return {"name": weights, "sha256": None}
+    with Path(weights).open("rb") as file:
+        return {
+            "name": Path(weights).name,
+            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
+        }
+
+
+def _commit(package: Path) -> str | None:
+    """The commit of the checkout that the package lies in, "-dirty" if files were changed since.
+
+    None if it lies in none: an installed package may lie below the checkout of something else.
+    """
+    top = _git(package, "rev-parse", "--show-toplevel")
+    if top is None or Path(top) / "src" / "bne" != package.resolve():
+        return None
+    return _git(package, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    try:
+        done = subprocess.run(  # noqa: S603  no argument comes from outside
+            [git, "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

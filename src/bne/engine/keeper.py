@@ -1,0 +1,159 @@
+"""Writes checkpoints and models while training goes on, and finds the checkpoint to resume."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import torch
+
+from bne.engine import checkpoints
+from bne.engine.checkpoints import Checkpoint
+from bne.engine.errors import TrainingError
+from bne.engine.files import plain
+from bne.engine.folder import difference
+from bne.engine.saved import ModelInfo, save_model
+from bne.engine.selection import best_on_validation
+from bne.engine.tensors import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+
+    from torch import Tensor
+
+    from bne.engine.folder import RunFolder
+    from bne.engine.progress import Progress
+    from bne.engine.setting import Setting
+    from bne.methods import Method
+
+
+class Keeper:
+    """What a run keeps in its folder. Everything is written by one process, in order.
+
+    Tensors are copied at once and written in the background; leaving the context waits for it.
+
+    Args:
+        folder: of the run.
+        setting: of the run.
+    """
+
+    def __init__(self, folder: RunFolder, setting: Setting) -> None:
+        self._folder = folder
+        self._setting = setting
+        self._writer = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+        self._identity = _identity(setting)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
+
+    def resumed(self) -> Checkpoint | None:
+        """The newest whole checkpoint, the same for all processes; None if there is none.
+
+        Raises:
+            TrainingError: It is of other classes, domains, images or settings, or all are damaged.
+        """
+        processes = self._setting.processes
+        found = checkpoints.newest(self._folder.checkpoints) if processes.first else None
+        step = 0 if found is None else found.state["progress"]["step"]
+        step = int(processes.sum(torch.tensor(step, device=processes.device)))
+        if found is None and step:
+            found = checkpoints.read(checkpoints.path_of(self._folder.checkpoints, step))
+        if found is not None:
+            theirs = {key: found.state.get(key) for key in self._identity}
+            if unlike := difference(theirs, self._identity):
+                raise TrainingError(
+                    f"The checkpoints in {self._folder.checkpoints} are of another run ({unlike}); "
+                    "resume with what it began with, or choose another folder."
+                )
+        return found
+
+    def checkpoint(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
+        """Keeps a moment of training."""
+        if not self._setting.processes.first:
+            return
+        path = checkpoints.path_of(self._folder.checkpoints, progress.step)
+        kept = Checkpoint(
+            plain({**self._identity, "progress": progress.to_dict()}), snapshot(tensors)
+        )
+        best = self._path_of_best(progress)
+
+        def work() -> None:
+            checkpoints.write(path, kept)
+            checkpoints.prune(self._folder.checkpoints, best)
+
+        self._submit(work)
+
+    def model(self, folder: Path, method: Method) -> None:
+        """Keeps a method as it is now in a model folder."""
+        if not self._setting.processes.first:
+            return
+        setting = self._setting
+        recipe = setting.recipe
+        info = ModelInfo(
+            backbone=recipe.backbone,
+            classes=setting.prepared.images.classes,
+            domains=setting.domains,
+            method=recipe.method,
+            options=plain(recipe.options),
+            transform=setting.transform.to_dict(),
+            weights=None if recipe.weights is None else Path(recipe.weights).name,
+        )
+        tensors = snapshot(method.state_dict())
+        self._submit(lambda: save_model(folder, tensors, info))
+
+    def advice(self) -> str:
+        """What to do when training has gone wrong."""
+        self.wait()
+        paths = checkpoints.all_of(self._folder.checkpoints)
+        last = f"the last good checkpoint is {paths[-1]}" if paths else "there is no checkpoint yet"
+        return f"{last}; lower the learning rate, or clip gradients (train.optimiser.clip)."
+
+    def wait(self) -> None:
+        """Returns when everything is written."""
+        if self._writing is not None:
+            self._writing.result()
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        self.wait()  # no more than one copy of everything in memory; errors show here
+        self._writing = self._writer.submit(work)
+
+    def _path_of_best(self, progress: Progress) -> list[Path]:
+        best = best_on_validation(progress.epochs)
+        if best is None:
+            return []
+        epochs = self._setting.recipe.head.epochs + best.epoch
+        step = epochs * self._setting.steps_per_epoch
+        return [checkpoints.path_of(self._folder.checkpoints, step)]
+
+
+def _identity(setting: Setting) -> dict[str, Any]:
+    """What a run must have in common with a checkpoint to go on from it."""
+    images = setting.prepared.images
+    identity: dict[str, Any] = plain(
+        {
+            "classes": images.classes,
+            "sources": tuple(setting.splits),
+            "target": tuple(setting.target),
+            "recipe": setting.recipe.to_dict(),
+            "images": {
+                domain: _digest([images.files[number].name for number in numbers])
+                for domain, numbers in setting.train.items()
+            },
+        }
+    )
+    return identity
+
+
+def _digest(names: list[str]) -> str:
+    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+    return f"{len(names)} images, {digest[:16]}"

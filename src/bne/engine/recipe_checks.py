@@ -1,0 +1,174 @@
+"""What a recipe's settings must be to one another and to the data, before anything is trained."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from bne.data.benchmarks import BENCHMARKS
+from bne.data.images import DataError
+from bne.engine.recipe_types import convert
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bne.data.images import ImageSet
+    from bne.engine.recipe import Recipe
+    from bne.methods import Method
+    from bne.models.backbone import Backbone
+
+DOWNLOADS = ("torchvision", "timm")
+
+
+def check_settings(recipe: Recipe) -> None:
+    """Checks all that can be known of a recipe without the data.
+
+    Raises:
+        DataError: Something is unknown, absent or contradictory; the message names the key.
+    """
+    for name in ("head", "train"):
+        phase = getattr(recipe, name)
+        if phase.warm_up > phase.epochs:
+            raise DataError(
+                f"{name}.warm_up is {phase.warm_up}, more than {name}.epochs, {phase.epochs}."
+            )
+    if not recipe.train.epochs:
+        raise DataError("train.epochs is 0; it must be at least 1.")
+    if recipe.patience is not None and not recipe.validation:
+        raise DataError("patience needs validation, which is 0; hold some images out.")
+    if recipe.per_domain % recipe.accumulate:
+        raise DataError(
+            f"per_domain is {recipe.per_domain}, which accumulate={recipe.accumulate} does not "
+            "divide; choose a multiple."
+        )
+    both = sorted(set(recipe.target) & set(recipe.sources))
+    if both:
+        raise DataError(f"{both[0]} is in target and in sources; remove it from one.")
+    backbone = _backbone(recipe)
+    if recipe.resize < backbone.preprocessing.size:
+        raise DataError(
+            f"resize is {recipe.resize}, less than the {backbone.preprocessing.size} pixels that "
+            f"backbone {recipe.backbone} takes."
+        )
+    _check_weights(recipe, backbone)
+    _check_method(recipe, backbone)
+
+
+def check_data(recipe: Recipe, images: ImageSet, split_file: Path | None = None) -> None:
+    """Checks a recipe against the images it is for; decodes none.
+
+    Args:
+        recipe: with settings that are sound in themselves.
+        images: all there are.
+        split_file: of the benchmark, see `official_split`.
+
+    Raises:
+        DataError: A domain is not there, or has too few images; the message names the key.
+    """
+    from bne.engine.setting import split_sources
+
+    for key in ("target", "sources"):
+        for domain in getattr(recipe, key):
+            if domain not in images.domains:
+                raise DataError(f"{key} has {domain!r}; {_nearest(domain, images.domains)}.")
+    if set(images.domains) <= set(recipe.target):
+        raise DataError("target holds out every domain; hold out fewer, to train on the others.")
+    for source, split in split_sources(recipe, images, split_file).items():
+        if len(split.train) < recipe.per_domain:
+            raise DataError(
+                f"per_domain is {recipe.per_domain}, but {source} has {len(split.train)} images to "
+                "train on; choose a smaller batch, or leave the domain out of sources."
+            )
+
+
+def check_weights(recipe: Recipe) -> None:
+    """Reads the initial weights, or downloads them, and tries them on the network.
+
+    Raises:
+        DataError: They are damaged, do not fit or cannot be had.
+    """
+    from bne.models import build
+
+    try:
+        build(recipe.backbone, num_classes=2, weights=recipe.weights)
+    except (ValueError, RuntimeError) as error:
+        raise DataError(f"weights: {error}.") from None
+
+
+def official_split(images: ImageSet, data: Path) -> Path | None:
+    """The official split that lies with the data, if they are a benchmark that has one.
+
+    Args:
+        images: of the data.
+        data: the folder or the table they were opened from.
+    """
+    folder = data if data.is_dir() else data.parent
+    for benchmark in BENCHMARKS.values():
+        if benchmark.split_file and set(benchmark.domains) == set(images.domains):
+            table = folder / benchmark.split_file
+            return table if table.is_file() else None
+    return None
+
+
+def _backbone(recipe: Recipe) -> Backbone:
+    from bne.models.registry import find
+
+    try:
+        return find(recipe.backbone)
+    except ValueError as error:
+        raise DataError(f"backbone: {error}.") from None
+
+
+def _check_weights(recipe: Recipe, backbone: Backbone) -> None:
+    if recipe.weights is None or recipe.weights in backbone.downloads:
+        return
+    if recipe.weights in DOWNLOADS:
+        choices = [*backbone.downloads, "a file"]
+        raise DataError(
+            f"weights is {recipe.weights}, which has none for backbone {recipe.backbone}; give "
+            f"{' or '.join(choices)}."
+        )
+    if not Path(recipe.weights).is_file():
+        raise DataError(f"weights: there is no file {recipe.weights}.")
+
+
+def _check_method(recipe: Recipe, backbone: Backbone) -> None:
+    """Makes the method on a network without values, so that a wrong option costs no training."""
+    import torch
+
+    from bne.methods import check_options, create, find
+
+    try:
+        method = find(recipe.method).method
+    except ValueError as error:
+        raise DataError(f"method: {error}.") from None
+    hints = _option_types(method)
+    for name, value in recipe.options.items():
+        try:
+            check_options(recipe.method, {name: value})
+            convert(hints[name], value)
+        except ValueError as error:
+            raise DataError(f"options.{name}: {error}.") from None
+        except TypeError as error:
+            raise DataError(f"options.{name} is {value!r}; it must be {error}.") from None
+    try:
+        with torch.device("meta"):
+            create(recipe.method, backbone.create(2), ["one", "another"], recipe.options)
+    except (ValueError, TypeError) as error:
+        raise DataError(f"options: {error}.") from None
+
+
+def _option_types(method: type[Method]) -> dict[str, Any]:
+    """Of a class's options, and of those it passes on to the classes above."""
+    hints: dict[str, Any] = {}
+    for kind in reversed(method.__mro__):
+        hints |= get_type_hints(vars(kind).get("__init__", object.__init__))
+    return hints
+
+
+def _nearest(name: str, domains: Sequence[str]) -> str:
+    near = get_close_matches(name, domains, n=1)
+    if near:
+        return f"the nearest domain in the data is {near[0]}"
+    return f"the domains in the data are {', '.join(domains)}"

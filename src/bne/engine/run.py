@@ -1,0 +1,193 @@
+"""A whole training run, from a recipe to a folder of results."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bne.engine.environment import describe
+from bne.engine.errors import TrainingError
+from bne.engine.events import Plan
+from bne.engine.files import plain
+from bne.engine.folder import RunFolder
+from bne.engine.head import Head
+from bne.engine.interruption import noticed
+from bne.engine.keeper import Keeper
+from bne.engine.networks import make_method, make_model
+from bne.engine.processes import joined
+from bne.engine.progress import Progress
+from bne.engine.randomness import kept
+from bne.engine.result import Result
+from bne.engine.scoring import scores
+from bne.engine.selection import select
+from bne.engine.setting import Setting
+from bne.engine.statistics import recompute
+from bne.engine.trained import Trained
+from bne.engine.trainer import Trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    import torch
+
+    from bne.data.prepared import PreparedImages
+    from bne.engine.checkpoints import Checkpoint
+    from bne.engine.events import Listener
+    from bne.engine.phase import PhaseTraining
+    from bne.engine.processes import Processes
+    from bne.engine.recipe import Recipe
+    from bne.methods import Method
+
+
+def run(
+    recipe: Recipe,
+    prepared: PreparedImages,
+    folder: Path,
+    *,
+    device: str | torch.device = "cpu",
+    split_file: Path | None = None,
+    listeners: Sequence[Listener] = (),
+    analyse: Callable[[Trained], dict[str, Any]] | None = None,
+    resume: bool = False,
+    graphs: bool | None = None,
+    checkpoint_seconds: float = 300.0,
+    checkpoint_steps: int | None = None,
+) -> Result:
+    """Trains as the recipe says and writes everything into a folder.
+
+    Args:
+        recipe: every setting.
+        prepared: all images, targets included, resized to `recipe.resize`.
+        folder: of the run. One that holds another recipe's run is refused; a finished run is
+            returned as it is.
+        device: to train on.
+        split_file: the benchmark's own split, for `validation: official`.
+        listeners: hear how it goes.
+        analyse: makes `Result.analysis`, plain numbers and texts, of the trained network.
+        resume: whether to go on with an unfinished run of the folder, if there is one.
+        graphs: whether steps are recorded and replayed as CUDA graphs; by default wherever that
+            can be done: on one GPU.
+        checkpoint_seconds: the longest time without a checkpoint; there is one after every epoch.
+        checkpoint_steps: the most steps without one.
+
+    Raises:
+        TrainingError: The loss is no longer a number, the folder holds another run, or a
+            checkpoint is damaged or of something else.
+        Interrupted: Ctrl-C or SIGTERM; what was done is saved.
+        DataError: The images do not fit the recipe.
+    """
+    with joined(device) as processes, kept(processes.device):
+        place = RunFolder(Path(folder))
+        finished = place.check(recipe, resume=resume)
+        if finished is not None:
+            return finished
+        setting = Setting.of(recipe, prepared, processes, split_file)
+        heard = listeners if processes.first else ()
+        with noticed() as interruption, Keeper(place, setting) as keeper:
+            checkpoint = keeper.resumed() if resume else None
+            progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
+            environment = describe(processes.device, recipe.weights)
+            if processes.first:
+                place.begin(recipe, environment, progress.epochs)
+            for listener in heard:
+                listener.started(_plan(setting, place, progress))
+            trainer = Trainer(
+                setting,
+                progress,
+                place,
+                keeper,
+                interruption,
+                heard,
+                graphs=_graphs(graphs, processes),
+                checkpoint_seconds=checkpoint_seconds,
+                checkpoint_steps=checkpoint_steps,
+            )
+            training = _train(trainer, setting, progress, checkpoint)
+            method = _finish(trainer, setting, progress, training)
+            keeper.model(place.model, method)
+            analysis = {}
+            if analyse and processes.first:
+                analysis = plain(analyse(_trained(setting, method)))
+        result = Result(
+            recipe=plain(recipe.to_dict()),
+            environment=environment,
+            epochs=progress.epochs,
+            accuracy=select(progress.epochs),
+            precision=setting.precision,
+            target_images="unlabelled" if setting.uses_target else "unseen",
+            analysis=analysis,
+            seconds=trainer.seconds,
+        )
+        if processes.first:
+            place.finish(result)
+        processes.wait()
+        for listener in heard:
+            listener.finished(result)
+        return result
+
+
+def _train(
+    trainer: Trainer, setting: Setting, progress: Progress, checkpoint: Checkpoint | None
+) -> PhaseTraining:
+    """Carries out both phases, or what is left of them."""
+    tensors = checkpoint.tensors if checkpoint else None
+    model = make_model(setting, resumed=checkpoint is not None)
+    if progress.phase == "head":
+        head = Head(model)
+        trainer.phase("head", head, tensors)
+        model, tensors = head.release(), None
+    return trainer.phase("train", make_method(setting, model), tensors)
+
+
+def _finish(
+    trainer: Trainer, setting: Setting, progress: Progress, training: PhaseTraining
+) -> Method:
+    """The method as it is kept: with averaged weights and exact statistics, if wanted."""
+    training.average.adopt()
+    method = training.method
+    if setting.recipe.exact_statistics:
+        members = training.begin_epoch(progress.epoch - 1)
+        recompute(method, members, setting.inputs, setting.processes.device, setting.autocast)
+        validation, target = scores(setting, method)
+        last = progress.epochs[-1]
+        exact = replace(last, validation=validation, target=target, statistics="exact")
+        trainer.record(exact, method)
+    return method.eval()
+
+
+def _graphs(asked: bool | None, processes: Processes) -> bool:
+    possible = processes.device.type == "cuda" and processes.count == 1
+    if asked and not possible:
+        raise TrainingError("graphs needs one process on a GPU; leave it out.")
+    return possible if asked is None else asked
+
+
+def _plan(setting: Setting, folder: RunFolder, progress: Progress) -> Plan:
+    recipe = setting.recipe
+    return Plan(
+        recipe=recipe,
+        folder=folder.path,
+        device=str(setting.processes.device),
+        precision=setting.precision,
+        classes=setting.prepared.images.classes,
+        sources=tuple(setting.splits),
+        target=tuple(setting.target),
+        training_images={domain: len(numbers) for domain, numbers in setting.train.items()},
+        steps_per_epoch=setting.steps_per_epoch,
+        steps=setting.steps_per_epoch * (recipe.head.epochs + recipe.train.epochs),
+        first_step=progress.step,
+        processes=setting.processes.count,
+    )
+
+
+def _trained(setting: Setting, method: Method) -> Trained:
+    return Trained(
+        method,
+        setting.transform,
+        setting.prepared,
+        setting.feed,
+        setting.splits,
+        setting.recipe,
+        setting.processes.device,
+    )

@@ -1,0 +1,94 @@
+"""A trained network in a folder: `model.safetensors` and `model.json`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import bne
+from bne.data.images import DataError
+from bne.data.transform import EvalTransform
+from bne.engine.files import whole_folder, write_json
+from bne.engine.tensors import read_tensors, write_tensors
+from bne.methods import create
+from bne.models import build
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from bne.methods import Method
+
+TENSORS, INFO = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """All that is needed, besides its tensors, to use a trained network.
+
+    Attributes:
+        backbone: its name.
+        classes: their names, in the order of the logits.
+        domains: the names of the domains the method was made with.
+        method: its name.
+        options: of the method.
+        transform: from images to the network's input, as `EvalTransform.to_dict` gives it.
+        weights: the source or file that training started from; None for random weights.
+        bne: the version that wrote it.
+    """
+
+    backbone: str
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    method: str
+    options: Mapping[str, Any]
+    transform: Mapping[str, Any]
+    weights: str | None
+    bne: str = bne.__version__
+
+
+def save_model(folder: Path, tensors: Mapping[str, Tensor], info: ModelInfo) -> None:
+    """Writes a model folder, or replaces it, as a whole.
+
+    Args:
+        folder: to write.
+        tensors: a snapshot of the method's state.
+        info: about it.
+    """
+    with whole_folder(folder) as partial:
+        checksum = write_tensors(partial / TENSORS, tensors)
+        write_json(partial / INFO, {**asdict(info), "sha256": checksum})
+
+
+def load_model(folder: Path) -> tuple[Method, EvalTransform, ModelInfo]:
+    """Reads a model folder; neither recipe nor data nor initial weights are needed.
+
+    Returns:
+        The method, in evaluation mode on the CPU; what turns images into its input; and what is
+        known of it.
+
+    Raises:
+        DataError: The folder is no model folder, or damaged.
+    """
+    path = folder / INFO
+    try:
+        fields = json.loads(path.read_text())
+        checksum = fields.pop("sha256")
+        tensors = read_tensors(folder / TENSORS, checksum)
+        fields |= {key: tuple(fields[key]) for key in ("classes", "domains")}
+        info = ModelInfo(**fields)
+        with torch.random.fork_rng([]):
+            model = build(info.backbone, len(info.classes))
+            method = create(info.method, model, info.domains, info.options)
+        method.load_state_dict(tensors)
+        transform = EvalTransform.from_dict(info.transform)
+    except FileNotFoundError as error:
+        raise DataError(f"{folder} is no model folder: it has no {error.filename}.") from error
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise DataError(f"{folder} holds no model that can be used ({error}).") from error
+    return method.eval(), transform, info

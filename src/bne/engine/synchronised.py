@@ -1,0 +1,91 @@
+"""Batch norm over the images of all processes, on any device; torch's own needs a GPU."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, distributed, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from bne.norm import FUSED, Moments, _across_processes, at_least_float32
+
+
+class SynchronisedBatchNorm(_BatchNorm):
+    """What `nn.BatchNorm2d` would be if one process held the images of all.
+
+    Args:
+        plain: the layer it stands for, whose tensors, mode and parts it takes over.
+    """
+
+    def __init__(self, plain: _BatchNorm) -> None:
+        super().__init__(plain.num_features, plain.eps, plain.momentum, device="meta")
+        self.affine = plain.affine
+        self.track_running_stats = plain.track_running_stats
+        self.weight, self.bias = plain.weight, plain.bias
+        for name in ("running_mean", "running_var", "num_batches_tracked"):
+            setattr(self, name, getattr(plain, name))
+        for name, part in plain.named_children():
+            self.add_module(name, part)
+        self.training = plain.training
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalises (N, C, *spatial), then applies the layer's own drop and activation."""
+        if self.training or self.running_mean is None:
+            x = self._by_batch(x)
+        else:
+            x = F.batch_norm(
+                x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
+            )
+        for name in FUSED:
+            if name in self._modules:
+                x = getattr(self, name)(x)
+        return x
+
+    def _by_batch(self, x: Tensor) -> Tensor:
+        dims = [d for d in range(x.ndim) if d != 1]
+        var, mean = torch.var_mean(at_least_float32(x), dims, correction=0)
+        count = mean.new_full((1,), x.numel() / x.shape[1])
+        batch = Moments(mean.unsqueeze(0), var.unsqueeze(0))
+        if distributed.is_initialized():
+            batch, count = _across_processes(batch, count)
+        self._track(Moments(batch.mean[0], batch.var[0]), count)
+        scale = (batch.var + self.eps).rsqrt()
+        scale = scale if self.weight is None else scale * self.weight
+        shift = -batch.mean * scale
+        shift = shift if self.bias is None else shift + self.bias
+        shape = (1, -1, *(1,) * (x.ndim - 2))
+        return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(x.dtype)
+
+    @torch.no_grad()
+    def _track(self, batch: Moments, count: Tensor) -> None:
+        if self.running_mean is None or self.running_var is None:
+            return
+        assert self.num_batches_tracked is not None
+        self.num_batches_tracked += 1
+        new = batch.mean.new_tensor(self.momentum or 0.0)
+        if self.momentum is None:
+            new = 1 / self.num_batches_tracked.to(new.dtype)
+        unbiased = batch.var * (count / (count - 1))  # what torch's layers keep
+        for running, value in ((self.running_mean, batch.mean), (self.running_var, unbiased)):
+            running.lerp_(value.to(running.dtype), new.to(running.dtype))
+
+    def _check_input_dim(self, x: Tensor) -> None:
+        """Takes inputs of any number of axes."""
+
+
+def synchronise(method: nn.Module) -> None:
+    """Makes every batch-norm layer of a method pool its statistics over all processes, in place.
+
+    Layers with an attribute `synchronised`, as `DomainBatchNorm` has, know how; torch's and
+    timm's are exchanged.
+    """
+    exchanged: dict[nn.Module, nn.Module] = {}
+    for module in list(method.modules()):
+        if hasattr(module, "synchronised"):
+            module.synchronised = True  # type: ignore[assignment]  # torch types attributes
+        elif isinstance(module, _BatchNorm):
+            exchanged[module] = SynchronisedBatchNorm(module)
+    for module in list(method.modules()):
+        for name, child in module._modules.items():
+            if child in exchanged:
+                module._modules[name] = exchanged[child]

@@ -1,0 +1,274 @@
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+import yaml
+from PIL import Image
+
+from bne import cli
+from bne.engine.recipe import Recipe
+from bne.engine.recipe_files import load, names
+from bne.engine.recipe_settings import keys
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "training.md"
+SMALL = (
+    *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
+    *("--set", "per_domain=4", "--set", "epoch=2"),
+    *("--set", "head.epochs=1", "--set", "train.epochs=1", "--set", "train.warm_up=0"),
+    *("--device", "cpu", "--no-tensorboard"),
+)
+
+
+def bne(*arguments: object) -> int:
+    """Runs the command line as the console script does; returns the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["bne", *map(str, arguments)])
+        with pytest.raises(SystemExit) as caught:
+            cli.main()
+    return caught.value.code or 0
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two sources and a target of two classes, one dark, one bright."""
+    root = tmp_path_factory.mktemp("data")
+    noise = np.random.default_rng(0)
+    for domain in ("art", "photo", "sketch"):
+        for name, light in (("night", 40), ("noon", 200)):
+            folder = root / domain / name
+            folder.mkdir(parents=True)
+            for number in range(8):
+                pixels = noise.integers(light - 30, light + 30, (32, 32, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+    return root
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BNE_DEBUG", raising=False)
+    return tmp_path
+
+
+def test_a_folder_of_images_becomes_a_trained_network(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bne("train", "--data", data, "--target", "sketch", *SMALL, "--tensorboard") == 0
+    captured = capsys.readouterr()
+    folder = here / "runs" / "default-bne-sketch-0"
+    result = json.loads((folder / "result.json").read_text())
+    score = result["accuracy"]["last"]["sketch"]
+    assert score["images"] == 16
+    lines = captured.out.splitlines()
+    for rule in ("last epoch", "best on source validation", "oracle: chosen on the target"):
+        row = next(line for line in lines if rule in line)
+        if rule == "last epoch":
+            assert f"{100 * score['correct'] / 16:.1f}" in row
+    assert captured.out.strip().endswith("default-bne-sketch-0/model")
+    assert (folder / "model" / "model.safetensors").is_file()
+    assert re.search(r"train 1/1, distance training: loss [\d.]+, [\d,]+ images/s", captured.err)
+    assert list((folder / "tensorboard").iterdir())
+    assert load(folder / "recipe.yaml", {}).method == "bne"
+
+
+def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("train", "--data", data, "--method", "deepall", "--target", "art,photo")
+    command = (*command, *SMALL, "--seed", "3", "--out", "mine", "--json")
+    assert bne(*command) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["recipe"]["target"] == ["art", "photo"]
+    assert (first["recipe"]["method"], first["recipe"]["seed"]) == ("deepall", 3)
+    assert set(first["accuracy"]["last"]) == {"art", "photo"}
+    assert Path(first["model"]) == Path("mine/model")
+    assert bne(*command) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert bne(*command[:-1]) == 0
+    assert "together" in capsys.readouterr().out
+    assert bne(*command, "--set", "per_domain=2") == 1
+    assert "mine holds a run of another recipe (per_domain is 4" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_is_resumed(
+    data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import signal
+
+    from bne.engine import listeners
+
+    command = ("train", "--data", data, "--target", "sketch", *SMALL)
+    assert bne(*command, "--out", "whole") == 0
+
+    def interrupt(self: object, epoch: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(listeners.ProgressLines, "finished_epoch", interrupt)
+        assert bne(*command, "--out", "cut") == 1
+    captured = capsys.readouterr()
+    assert "--resume" in captured.err
+    assert not Path("cut/result.json").exists()
+    assert bne(*command, "--out", "cut") == 1
+    assert "go on with it by --resume" in capsys.readouterr().err
+    assert bne(*command, "--out", "cut", "--resume") == 0
+    whole, cut = (Path(name, "model", "model.safetensors") for name in ("whole", "cut"))
+    assert whole.read_bytes() == cut.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--set", "train.epcohs=2"], "train.epcohs is no setting; the nearest is train.epochs."),
+        (["--set", "seed"], "--set seed: write it as key=value, train.epochs=20 for example."),
+        (["--set", "seed=["], "--set seed=[: while parsing"),
+        (["--set", "options.distance=unifrom"], "options: no distance is named 'unifrom'"),
+        (["--method", "deepal"], "method: method 'deepal' is unknown; the nearest is 'deepall'."),
+        (["--target", "skecth"], "target has 'skecth'; the nearest domain in the data is sketch."),
+        (["--set", "per_domain=15"], "per_domain is 15, but art has 14 images to train on"),
+        (["--set", "validation=official"], "no official split lies with the data"),
+        (["--weights", "no.pth"], "weights: there is no file no.pth."),
+        (["--weights", __file__], 'are neither "torchvision" nor "timm" nor a file whose name'),
+        (["--recipe", "defualt"], "There is no recipe defualt; the nearest is default"),
+        (["--recipe", "no.yaml"], "no.yaml: there is no such recipe file."),
+        (["--device", "gpu"], "--device gpu: choose auto, cpu or cuda."),
+        (["--data", "nowhere"], "nowhere: there is no such file or folder."),
+    ],
+)
+def test_what_is_wrong_is_one_sentence_before_anything_is_decoded(
+    data: Path,
+    here: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    expected: str,
+) -> None:
+    assert bne("train", "--data", data, "--target", "sketch", *SMALL, *arguments) == 1
+    captured = capsys.readouterr()
+    assert expected in captured.err
+    assert captured.err.startswith("Error: ")
+    assert captured.err.count("\n") == 1
+    assert captured.out == ""
+    assert not list(here.iterdir())
+
+
+def test_images_that_cannot_be_read_are_named_or_left_out(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = data / "art" / "noon" / "bad.png"
+    bad.write_bytes(b"no image")
+    try:
+        command = ("train", "--data", data, "--target", "sketch", *SMALL)
+        assert bne(*command) == 1
+        assert "art/noon/bad.png" in capsys.readouterr().err
+        assert bne(*command, "--skip-bad") == 0
+        assert "Skipped: art/noon/bad.png" in capsys.readouterr().err
+    finally:
+        bad.unlink()
+
+
+def test_without_data_or_target_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bne("train", "--target", "sketch", *SMALL) == 2
+    assert "--data" in capsys.readouterr().err
+    assert bne("train") == 1
+    assert "target is missing" in capsys.readouterr().err
+
+
+def test_a_dry_run_prints_a_recipe_that_gives_itself_again(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bne("train", "--target", "sketch", *SMALL, "--seed", "4", "--dry-run") == 0
+    printed = capsys.readouterr().out
+    assert set(yaml.safe_load(printed)) == {field.name for field in fields(Recipe)}
+    Path("again.yaml").write_text(printed)
+    assert bne("train", "--data", data, "--recipe", "again.yaml", "--dry-run") == 0
+    assert capsys.readouterr().out == printed
+    assert [path.name for path in here.iterdir()] == ["again.yaml"]
+
+
+def test_the_methods_and_recipes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    from bne.methods import entries
+
+    assert bne("train", "--list-methods") == 0
+    table = capsys.readouterr().out
+    assert all(entry.name in table for entry in entries())
+    assert "distance=wasserstein" in table
+    assert bne("train", "--list-methods", "--json") == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed == {
+        entry.name: {"options": entry.options, "sentence": entry.sentence} for entry in entries()
+    }
+    assert bne("train", "--list-recipes") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == names()
+    assert bne("train", "--list-recipes", "--json") == 0
+    assert list(json.loads(capsys.readouterr().out)) == names()
+
+
+def test_the_documented_commands_exist() -> None:
+    from bne.cli.app import app
+
+    command = typer.main.get_command(app).commands["train"]
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    lines = re.findall(r"^(?:torchrun .*-m )?bne train .*$", PAGE.read_text(), re.MULTILINE)
+    assert len(lines) >= 8
+    inline = " ".join(re.findall(r"`[^`\n]+`", PAGE.read_text()))
+    mentioned = set(re.findall(r"--[a-z-]+", inline)) - {"--logdir"}
+    for line in lines:
+        ours = line.partition("bne train ")[2]
+        mentioned |= set(re.findall(r"--[a-z-]+", ours))
+        assert set(re.findall(r"--recipe (\S+)", ours)) <= set(names())
+        for setting in re.findall(r"--set ([a-z_.]+)=", ours):
+            assert setting in keys() or setting.startswith("options.")
+    assert mentioned <= known
+    assert known - mentioned <= {"--tensorboard", "--help"}
+
+
+def test_the_documented_settings_are_all_there_are_with_their_defaults() -> None:
+    section = PAGE.read_text().partition("## Settings")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `([a-z_.]+)` \| (?:`(.*?)`)? ?\|", section, re.MULTILINE)
+    assert [key for key, _ in rows] == list(keys())
+    recipe = Recipe(method="", target=())
+    for key, default in rows:
+        value: object = recipe
+        for part in key.split("."):
+            value = getattr(value, part)
+        if key not in ("method", "target"):
+            shown = float(default) if isinstance(value, float) else yaml.safe_load(default)
+            assert (list(value) if value == () else value) == shown, key
+
+
+def test_the_documented_recipes_are_all_there_are() -> None:
+    section = PAGE.read_text().partition("| recipe |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`([a-z0-9-]+)`", section)) == names()
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_does_and_print_once(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("train", "--data", data, "--target", "sketch", *SMALL, "--json", "--out")
+    assert bne(*command, "one") == 0
+    one = json.loads(capsys.readouterr().out)
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    done = subprocess.run(
+        [*map(str, (*torchrun, "--nproc-per-node=2", "-m", "bne", *command, "two"))],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    two = json.loads(done.stdout)
+    assert [e["loss"] for e in two["epochs"]] == pytest.approx([e["loss"] for e in one["epochs"]])
+    assert done.stderr.count("train 1/1") == 1

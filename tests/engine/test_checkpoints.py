@@ -1,0 +1,130 @@
+import dataclasses
+import json
+import logging
+import signal
+
+import pytest
+import torch
+
+from bne.engine import checkpoints
+from bne.engine.checkpoints import Checkpoint
+from bne.engine.errors import Interrupted, TrainingError
+from bne.engine.events import Listener
+from bne.engine.run import run
+from tests.engine import small
+
+
+def checkpoint(step: int) -> Checkpoint:
+    tensors = {"a/b": torch.arange(3.0) + step, "count": torch.tensor(step)}
+    return Checkpoint({"step": step, "third": 1 / 3}, tensors)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for step in (5, 10, 15):
+        checkpoints.write(checkpoints.path_of(tmp_path, step), checkpoint(step))
+    return tmp_path
+
+
+def test_checkpoints_come_back_exactly(folder) -> None:
+    found = checkpoints.newest(folder)
+    assert found is not None
+    assert found.state == checkpoint(15).state
+    for key, value in checkpoint(15).tensors.items():
+        assert torch.equal(found.tensors[key], value)
+        assert found.tensors[key].dtype == value.dtype
+    assert checkpoints.newest(folder / "none") is None
+
+
+def test_writing_again_replaces(folder) -> None:
+    checkpoints.write(folder / "step-00000015", checkpoint(99))
+    assert checkpoints.newest(folder).state["step"] == 99
+    assert sorted(p.name for p in folder.iterdir()) == [f"step-{s:08d}" for s in (5, 10, 15)]
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json"])
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "removed"])
+def test_damage_is_noticed_and_the_one_before_is_used(folder, caplog, name, damage) -> None:
+    path = folder / "step-00000015" / name
+    data = bytearray(path.read_bytes())
+    if damage == "flipped":
+        place = data.index(b"15") if name == "state.json" else -1  # the number of the step
+        data[place] ^= 1
+    path.unlink()
+    if damage != "removed":
+        path.write_bytes(data[:-9] if damage == "truncated" else data)
+    with caplog.at_level(logging.WARNING):
+        assert checkpoints.newest(folder).state["step"] == 10
+    assert "step-00000015 cannot be read" in caplog.text
+    assert "Going on from" in caplog.text
+    assert "step-00000010" in caplog.text
+
+
+def test_if_all_are_damaged_nothing_is_resumed(folder) -> None:
+    for path in checkpoints.all_of(folder):
+        (path / "state.json").write_text("{}")
+    with pytest.raises(TrainingError, match="cannot be read"):
+        checkpoints.newest(folder)
+
+
+def test_another_format_is_named(folder) -> None:
+    path = folder / "step-00000015" / "state.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
+    with pytest.raises(TrainingError, match="format 99"):
+        checkpoints.read(path.parent)
+
+
+def test_the_newest_two_and_the_best_are_kept(folder) -> None:
+    checkpoints.write(folder / "step-00000020", checkpoint(20))
+    checkpoints.prune(folder, [folder / "step-00000005"])
+    assert [p.name for p in checkpoints.all_of(folder)] == [f"step-{s:08d}" for s in (5, 15, 20)]
+
+
+class StopAt(Listener):
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, step):
+        if step.total_step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def unfinished(tmp_path):
+    """A run of the tiny network that was stopped in the middle of an epoch."""
+    images = small.images()
+    with pytest.raises(Interrupted, match="--resume"):
+        run(small.recipe(), images, tmp_path / "run", listeners=[StopAt(22)])
+    return tmp_path / "run", images
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(unfinished) -> None:
+    folder, images = unfinished
+    assert checkpoints.all_of(folder / "checkpoints")[-1].name == "step-00000023"
+    with pytest.raises(TrainingError, match=r"unfinished run.*--resume"):
+        run(small.recipe(), images, folder)
+    assert len(run(small.recipe(), images, folder, resume=True).epochs) == 6
+
+
+def changed(images, **fields):
+    found = dataclasses.replace(images.images, **fields)
+    return dataclasses.replace(images, images=found)
+
+
+def test_other_classes_domains_images_and_recipes_are_spelled_out(unfinished) -> None:
+    folder, images = unfinished
+    files = images.images.files
+    for other, message in (
+        (changed(images, classes=("dog", "house", "pear")), r"classes is .*'tree'.*'pear'"),
+        (changed(images, domains=("art", "film", "photo", "sketch")), r"sources is .*'film'"),
+        (
+            changed(images, files=(*files[1:], files[0])),
+            r"images.art is '18 images, .*' there and '1\d images, ",
+        ),
+    ):
+        with pytest.raises(TrainingError, match=message):
+            run(small.recipe(), other, folder, resume=True)
+    recipe = (folder / "recipe.yaml").read_text()
+    (folder / "recipe.yaml").write_text(recipe.replace("seed: 3", "seed: 5"))
+    with pytest.raises(TrainingError, match=r"recipe\.seed is 3 there and 5 here"):
+        run(small.recipe(seed=5), images, folder, resume=True)

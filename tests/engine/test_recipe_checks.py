@@ -1,0 +1,109 @@
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from bne.data.images import DataError, ImageSet
+from bne.data.sources import open_images
+from bne.engine.recipe_checks import check_data, check_weights, official_split
+from bne.engine.recipe_files import load
+from bne.models.small_cnn import small_cnn
+from tests.data.small import names, write
+
+SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "per_domain": 4}
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> ImageSet:
+    """Ten images of each class in two domains, two in a third; not one can be decoded."""
+    write(tmp_path, *names("art photo", "cat dog", 10), *names("sketch", "cat dog", 2))
+    for path in tmp_path.glob("*/*/*"):
+        path.write_bytes(b"no image")
+    return open_images(tmp_path)
+
+
+def check(images: ImageSet, split_file: Path | None = None, **overrides: object) -> None:
+    check_data(load("default", {**SMALL, "target": ["sketch"], **overrides}), images, split_file)
+
+
+def test_what_fits_the_data_passes_without_decoding_them(images: ImageSet) -> None:
+    check(images, per_domain=18)
+    check(images, target=["art"], sources=["photo"])
+    check(images, validation=0.0, per_domain=20)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"target": ["skecth"]}, "target has 'skecth'; the nearest domain in the data is sketch."),
+        ({"target": ["zzz"]}, "target has 'zzz'; the domains in the data are art, photo, sketch."),
+        ({"sources": ["arts"]}, "sources has 'arts'; the nearest domain in the data is art."),
+        ({"target": ["art", "photo", "sketch"]}, "target holds out every domain"),
+        ({"per_domain": 19}, "per_domain is 19, but art has 18 images to train on; choose a"),
+        (
+            {"target": ["art"], "validation": 0.3, "per_domain": 8},
+            "per_domain is 8, but sketch has 2 images to train on",
+        ),
+        ({"target": ["art"]}, "sketch: 10% of its classes is not one image to validate on"),
+        ({"validation": "official"}, "no official split lies with the data; set it to a share"),
+    ],
+)
+def test_what_does_not_is_named(
+    images: ImageSet, overrides: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        check(images, **overrides)
+    assert expected in str(caught.value)
+
+
+def test_the_official_split_is_recognised_beside_the_data(tmp_path: Path) -> None:
+    domains = "art_painting cartoon photo sketch"
+    write(tmp_path, *names(domains, "cat", 3))
+    images = open_images(tmp_path)
+    assert official_split(images, tmp_path) is None
+    rows = itertools.product(domains.split(), [("0", "train"), ("1", "train"), ("2", "crossval")])
+    lines = [f"{domain},cat/{number}.png,{part}" for domain, (number, part) in rows]
+    table = tmp_path / "split.csv"
+    table.write_text("\n".join(["domain,file,split", *lines]))
+    assert official_split(images, tmp_path) == table
+    check(images, table, validation="official", per_domain=2)
+    with pytest.raises(DataError, match="per_domain is 3, but art_painting has 2 images"):
+        check(images, table, validation="official", per_domain=3)
+
+
+def test_a_split_beside_other_data_is_not_taken_for_official(
+    images: ImageSet, tmp_path: Path
+) -> None:
+    (tmp_path / "split.csv").write_text("domain,file,split\n")
+    assert official_split(images, tmp_path) is None
+
+
+def test_pacs_and_its_split(shared: Path) -> None:
+    images = open_images(shared / "data" / "pacs")
+    table = official_split(images, shared / "data" / "pacs")
+    recipe = load("pacs-resnet18", {"target": ["sketch"], "weights": None})
+    check_data(recipe, images, table)
+
+
+def test_weights_are_tried_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "net.safetensors"
+    save_file(small_cnn(num_classes=5).state_dict(), file)
+    recipe = load("default", {**SMALL, "target": ["sketch"], "weights": str(file)})
+    check_weights(recipe)
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"weights: .* cannot be used as weights: it is damaged"):
+        check_weights(recipe)
+    save_file({"other": torch.zeros(1)}, file)
+    with pytest.raises(DataError, match=r"weights: .* does not fit the network"):
+        check_weights(recipe)
+
+    def offline(*_: object, **__: object) -> None:
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("torch.hub.load_state_dict_from_url", offline)
+    monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
+    recipe = load("default", {"target": ["sketch"]})
+    with pytest.raises(DataError, match="could not be had from torchvision: give a file instead"):
+        check_weights(recipe)

@@ -1,0 +1,254 @@
+"""Whole runs, on images and a network that take a second."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from bne.data.images import DataError
+from bne.engine.errors import TrainingError
+from bne.engine.events import Epoch, Listener
+from bne.engine.recipe import Averaging, Optimiser, Phase
+from bne.engine.result import Result
+from bne.engine.run import run
+from bne.engine.saved import load_model
+from bne.engine.selection import best_on_validation
+from tests.engine import small
+
+TENSORS = "model/model.safetensors"
+
+
+class Notes(Listener):
+    def __init__(self) -> None:
+        self.heard: list = []
+
+    def started(self, plan):
+        self.heard.append(plan)
+
+    def stepped(self, step):
+        self.heard.append(step)
+
+    def finished_epoch(self, epoch):
+        self.heard.append(epoch)
+
+    def finished(self, result):
+        self.heard.append(result)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return small.images()
+
+
+@pytest.fixture(scope="module")
+def done(images, tmp_path_factory):
+    """A run of BNE: its folder, its result and what a listener heard."""
+    folder = tmp_path_factory.mktemp("runs") / "bne"
+    notes = Notes()
+    analyse = lambda trained: {"mode": trained.method.training}  # noqa: E731
+    result = run(small.recipe(), images, folder, listeners=[notes], analyse=analyse)
+    return folder, result, notes.heard
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return small.tensors(folder / TENSORS)
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def timeless(epochs: list[Epoch]) -> list[Epoch]:
+    return [dataclasses.replace(e, seconds=0, images_per_second=0) for e in epochs]
+
+
+def test_a_run_learns_and_its_folder_holds_everything(done) -> None:
+    folder, result, _ = done
+    assert result.accuracy["last"]["sketch"].accuracy > 60  # a third by chance
+    assert Result.from_dict(json.loads((folder / "result.json").read_text())) == result
+    assert yaml.safe_load((folder / "recipe.yaml").read_text()) == result.recipe
+    assert json.loads((folder / "environment.json").read_text()) == result.environment
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert [Epoch.from_dict(json.loads(line)) for line in lines] == result.epochs
+    phases = [(e.phase, e.epoch, e.stage) for e in result.epochs]
+    assert phases == [
+        ("head", 1, "head"),
+        ("head", 2, "head"),
+        ("train", 1, "warm-up"),
+        ("train", 2, "warm-up"),
+        ("train", 3, "distance training"),
+        ("train", 4, "distance training"),
+    ]
+    assert result.precision == "float32"  # whatever the recipe asks, on the CPU
+    assert result.target_images == "unseen"
+    assert result.analysis == {"mode": False}
+    assert (folder / "best/model.json").exists()
+    kept = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert kept[-2:] == ["step-00000025", "step-00000030"]
+    assert len(kept) <= 3
+
+
+def test_listeners_hear_every_step_and_epoch(done) -> None:
+    _, result, heard = done
+    assert heard[0].steps == 30
+    assert heard[0].training_images == {"art": 18, "cartoon": 18, "photo": 18}
+    assert heard[-1] is result
+    assert [e for e in heard if isinstance(e, Epoch)] == result.epochs
+    steps = [step for step in heard[1:-1] if not isinstance(step, Epoch)]
+    assert [step.step for step in steps] == [1, 2, 3, 4] * 6  # the last is the epoch's
+
+
+def test_a_finished_run_is_returned_as_it_is(done, images) -> None:
+    folder, result, _ = done
+    before = (folder / "result.json").stat().st_mtime_ns
+    assert run(small.recipe(), images, folder) == result
+    assert (folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_another_recipes_folder_is_refused_by_the_first_key_that_differs(done, images) -> None:
+    folder, _, _ = done
+    other = small.recipe(train=Phase(4, warm_up=1))
+    with pytest.raises(TrainingError, match=r"train\.warm_up is 2 there and 1 here"):
+        run(other, images, folder, resume=True)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_others(done, images, tmp_path) -> None:
+    folder, result, _ = done
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    again = run(small.recipe(), images, tmp_path / "again")
+    assert torch.equal(torch.get_rng_state(), state)  # the caller's generator is left alone
+    assert timeless(again.epochs) == timeless(result.epochs)
+    assert same(weights(tmp_path / "again"), weights(folder))
+    run(small.recipe(seed=4), images, tmp_path / "other")
+    assert not same(weights(tmp_path / "other"), weights(folder))
+
+
+def test_the_head_phase_is_the_same_for_every_method(done, images, tmp_path) -> None:
+    _, bne, _ = done
+    deepall = run(small.recipe("deepall", train=Phase(1)), images, tmp_path / "run")
+    assert timeless(deepall.epochs[:2]) == timeless(bne.epochs[:2])
+
+
+def test_the_head_phase_trains_the_last_layer_alone(images, tmp_path) -> None:
+    still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
+    states = []
+    for epochs in (0, 3):
+        fast = Phase(epochs, optimiser=Optimiser("sgd", learning_rate=1.0))
+        folder = tmp_path / str(epochs)
+        run(small.recipe("freeze-bn", head=fast, train=still), images, folder)
+        states.append(weights(folder))
+    changed = {k for k in states[0] if not torch.equal(states[0][k], states[1][k])}
+    assert changed == {"net.fc.weight", "net.fc.bias"}
+
+
+def poisoned(prepared, domain: str):
+    """The same images, but every label of the domain is wrong."""
+    files = list(prepared.images.files)
+    for index in prepared.images.indices_of([domain]):
+        files[index] = dataclasses.replace(files[index], label=(files[index].label + 1) % 3)
+    found = dataclasses.replace(prepared.images, files=tuple(files))
+    return dataclasses.replace(prepared, images=found)
+
+
+@pytest.mark.parametrize("method", ["deepall", "bne", "bne-adapt"])
+def test_target_labels_never_reach_training(images, tmp_path, method) -> None:
+    recipe = small.recipe(method, exact_statistics=True, train=Phase(2, warm_up=1), validation=0.0)
+    results = {}
+    for name, data in {
+        "true": images,
+        "target": poisoned(images, "sketch"),
+        "source": poisoned(images, "photo"),
+    }.items():
+        results[name] = run(recipe, data, tmp_path / name)
+    assert same(weights(tmp_path / "true"), weights(tmp_path / "target"))
+    assert not same(weights(tmp_path / "true"), weights(tmp_path / "source"))
+    unlabelled = method == "bne-adapt"
+    assert results["true"].target_images == ("unlabelled" if unlabelled else "unseen")
+    assert set(results["true"].accuracy) == {"last", "oracle"}  # nothing is held out
+
+
+@pytest.mark.parametrize("averaging", [Averaging("ema", decay=0.9), Averaging("swa", tail=0.5)])
+def test_the_average_is_what_is_tested_and_saved(images, tmp_path, averaging) -> None:
+    result = run(small.recipe(averaging=averaging), images, tmp_path / "run")
+    kept = small.tensors(tmp_path / "run/checkpoints/step-00000030/tensors.safetensors")
+    final = weights(tmp_path / "run")
+    average = {k.removeprefix("average/"): v for k, v in kept.items() if k.startswith("average/")}
+    assert average
+    assert all(torch.equal(final[k], v) for k, v in average.items())
+    assert any(not torch.equal(kept[f"method/{k}"], v) for k, v in average.items())
+    assert_scores(images, tmp_path / "run/model", result.epochs[-1])
+
+
+def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path) -> None:
+    result = run(small.recipe(exact_statistics=True), images, tmp_path / "run")
+    assert [e.statistics for e in result.epochs] == ["running"] * 6 + ["exact"]
+    assert result.accuracy["last"] == result.epochs[-1].target
+    assert_scores(images, tmp_path / "run/model", result.epochs[-1])
+    assert_scores(images, tmp_path / "run/best", best_on_validation(result.epochs))
+
+
+def assert_scores(images, folder: Path, epoch: Epoch) -> None:
+    method, transform, info = load_model(folder)
+    assert info.classes == small.CLASSES
+    numbers = images.images.indices_of(["sketch"])
+    with torch.inference_mode():
+        logits = method.predict(transform(images.pixels[numbers].permute(0, 3, 1, 2)))
+    correct = (logits.argmax(1) == images.labels[numbers]).sum().item()
+    assert correct == epoch.target["sketch"].correct
+
+
+def test_training_stops_when_validation_gets_no_better(images, tmp_path) -> None:
+    still = Phase(9, optimiser=Optimiser("sgd", learning_rate=0.0))
+    recipe = small.recipe("freeze-bn", head=Phase(0), train=still, patience=2)
+    result = run(recipe, images, tmp_path / "run")
+    assert [e.epoch for e in result.epochs] == [1, 2, 3]
+
+
+def test_parts_of_a_batch_train_too(images, tmp_path) -> None:
+    recipe = small.recipe(accumulate=2, train=Phase(2, warm_up=1))
+    assert len(run(recipe, images, tmp_path / "run").epochs) == 4
+
+
+def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(images, tmp_path) -> None:
+    wild = Phase(3, optimiser=Optimiser("sgd", learning_rate=1e30))
+    with pytest.raises(TrainingError, match=r"no longer finite.*checkpoints/step-00000010;"):
+        run(small.recipe(train=wild), images, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"resize": 12}, "prepared with 10 pixels, but resize is 12"),
+        ({"target": ("sketsch",)}, "no domain 'sketsch'"),
+        ({"target": ()}, "hold out at least one"),
+        ({"train": Phase(0)}, "train.epochs is 0"),
+        ({"patience": 2, "validation": 0.0}, "patience needs images to validate on"),
+        ({"per_domain": 3, "accumulate": 2}, "choose a multiple of 2"),
+        ({"validation": "official"}, "no official split lies with the data"),
+    ],
+)
+def test_what_cannot_be_trained_fails_before_anything_is_written(
+    images, tmp_path, changes, message
+) -> None:
+    with pytest.raises(DataError, match=message):
+        run(small.recipe(**changes), images, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_graphs_without_a_gpu_are_refused(images, tmp_path) -> None:
+    with pytest.raises(TrainingError, match="graphs needs"):
+        run(small.recipe(), images, tmp_path / "run", graphs=True)
+
+
+def test_batch_norm_can_start_from_the_training_images(images, tmp_path) -> None:
+    still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
+    for calibrate in (False, True):
+        recipe = small.recipe("freeze-bn", head=Phase(0), train=still, calibrate=calibrate)
+        run(recipe, images, tmp_path / str(calibrate))
+    plain, measured = weights(tmp_path / "False"), weights(tmp_path / "True")
+    assert torch.equal(plain["net.bn1.running_mean"], torch.zeros(6))
+    assert measured["net.bn1.running_mean"].abs().min() > 0
