@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bne import __version__
-from bne.cli import data, demo
+from bne.cli import benchmark, data, demo, evaluate, train
 
 # An image too large is refused with a sentence of our own; PIL's warning would come on top.
 warnings.filterwarnings("ignore", "Image size .* exceeds limit")
@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.add_typer(data.app, name="data")
+app.command(epilog=train.EPILOG)(train.train)
+app.command(epilog=benchmark.EPILOG)(benchmark.benchmark)
+app.command(epilog=evaluate.EPILOG)(evaluate.evaluate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,110 @@
+"""What `bne benchmark` prints."""
+
+import json
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from bne.engine.recipe_files import Experiment
+    from bne.evaluation.plan import Item
+    from bne.evaluation.runs import Outcome
+    from bne.evaluation.tables import Found, Rule
+
+MINUTE, HOUR = 60, 3600
+
+
+def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None) -> str:
+    """How much there is to do, in a sentence.
+
+    Args:
+        items: of the whole plan.
+        left: those to run now.
+        seconds: that they may take, if it is known.
+    """
+    count = "1 run" if len(items) == 1 else f"{len(items)} runs"
+    if not left:
+        return f"{count}, nothing to do."
+    time = "for how long is not known yet" if seconds is None else f"about {duration(seconds)}"
+    return f"{count}, {len(left)} to do, {time}."
+
+
+def duration(seconds: float) -> str:
+    """In the unit that suits it."""
+    if seconds < 2 * MINUTE:
+        return f"{seconds:.0f} s"
+    return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
+
+
+def show_plan(
+    items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None, as_json: bool
+) -> None:
+    """Prints every run that is to do."""
+    if as_json:
+        runs = [
+            {"row": i.row, "target": i.target, "seed": i.recipe.seed, "digest": i.digest}
+            for i in left
+        ]
+        typer.echo(json.dumps({"runs": len(items), "to_do": runs, "seconds": seconds}, indent=2))
+        return
+    for item in left:
+        typer.echo(item)
+    typer.echo(summary(items, left, seconds))
+
+
+def show_outcome(console: "Console", outcome: "Outcome") -> None:
+    """Prints how a run ended."""
+    from bne.evaluation.tables import accuracy
+
+    if outcome.record is None:
+        console.print(f"{outcome.item} failed: {outcome.problem}", style="red", soft_wrap=True)
+        return
+    record = outcome.record
+    percent = f"{accuracy(record, 'last'):.1f} %"
+    console.print(f"{outcome.item}: {percent} in {duration(record.seconds)}", soft_wrap=True)
+
+
+def show_table(
+    experiment: "Experiment",
+    found: "Found",
+    rules: "Sequence[Rule]",
+    form: str,
+    as_json: bool,
+    failed: "Sequence[Outcome]",
+) -> None:
+    """Prints the table.
+
+    Args:
+        experiment: that it is of.
+        found: its runs, with their records.
+        rules: by which the tested epoch is chosen.
+        form: "terminal", "md", "latex", "csv" or "html".
+        as_json: print JSON instead.
+        failed: runs, told of in JSON.
+    """
+    from bne.evaluation import render
+    from bne.evaluation.results import result_grid, result_tables
+
+    tables = result_tables(experiment, found, rules)
+    if as_json:
+        problems = [{"run": str(outcome.item), "problem": outcome.problem} for outcome in failed]
+        report = {"figures": render.figures(tables), "failed": problems}
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    grid = result_grid(experiment, found, rules)
+    if form == "terminal":
+        from rich.console import Console
+
+        Console(highlight=False).print(render.terminal(grid))
+        return
+    texts = {
+        "md": lambda: render.markdown([grid]),
+        "latex": lambda: render.latex([grid]),
+        "html": lambda: render.html([grid]),
+        "csv": lambda: render.comma_separated(tables),
+    }
+    typer.echo(texts[form](), nl=False)

@@ -1,0 +1,89 @@
+"""`bne evaluate`: test a trained model on any domains."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from bne.evaluation.evaluate import Shares
+
+EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sketch"
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            show_default=False,
+        ),
+    ],
+    domains: Annotated[
+        str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
+    ] = "auto",
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="BNE_CACHE",
+            help="Where prepared images are kept.",
+            show_default="bne in the user's cache folder",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Test a trained model on any domains, seen or not: accuracy a domain and a class.
+
+    For models with branches also of the nearest branch, of uniform weights and of each branch.
+    """
+    from bne.cli.train import _device, _prepare
+    from bne.data.sources import open_images
+    from bne.engine.saved import load_model
+    from bne.evaluation.evaluate import evaluate_model
+
+    method, transform, info = load_model(run / "model" if (run / "model").is_dir() else run)
+    images = open_images(data)
+    wanted = domains.split(",") if domains else list(images.domains)
+    images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
+    where = _device(device)
+    prepared = _prepare(images, cache, transform.resize, skip_bad=False, show=True)
+    shares = evaluate_model(method.to(where), transform, info.classes, prepared, wanted, where)
+    if as_json:
+        plain = {
+            domain: {
+                whose: {
+                    name: {"accuracy": share.accuracy, **asdict(share)}
+                    for name, share in by_class.items()
+                }
+                for whose, by_class in by_answer.items()
+            }
+            for domain, by_answer in shares.items()
+        }
+        report = {"method": info.method, "trained_on": list(info.domains), "domains": plain}
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _show(shares, info.domains)
+
+
+def _show(shares: "Shares", seen: tuple[str, ...]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(markup=False, highlight=False)
+    for domain, answers in shares.items():
+        note = ", seen in training" if domain in seen else ""
+        table = Table("class", "images", title=f"{domain}{note}")
+        for whose in answers:
+            table.add_column(whose, justify="right")
+        for name, share in answers["prediction"].items():
+            cells = [answers[whose][name] for whose in answers]
+            texts = (f"{cell.accuracy:.1f} ({cell.low:.1f}–{cell.high:.1f})" for cell in cells)
+            table.add_row(name, str(share.images), *texts)
+        console.print(table)
+    console.print("Accuracy in percent, with 95 % bootstrap intervals.")

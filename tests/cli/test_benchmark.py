@@ -1,0 +1,160 @@
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bne.evaluation.records import read
+from tests.cli.test_data_check import bne
+from tests.evaluation.test_benchmark import write_pictures
+
+SMALL = (
+    "backbone=small_cnn weights=null resize=32 per_domain=4 validation=0.2 head.epochs=1 "
+    "train.epochs=1 train.warm_up=0"
+)
+SETTINGS = [part for setting in SMALL.split() for part in ("--set", setting)]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BNE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+def test_a_whole_benchmark(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ("--out", tmp_path / "out")
+    command = ("benchmark", "--data", data, *out, *SETTINGS, "--methods", "deepall,bne")
+    assert bne(*command, "--dry-run") == 0
+    planned = capsys.readouterr().out
+    assert "bne, sketch, seed 0\n6 runs, 6 to do, for how long is not known yet.\n" in planned
+    assert not (tmp_path / "out").exists()
+
+    assert bne(*command, "--limit", 2) == 0
+    captured = capsys.readouterr()
+    assert "6 runs, 2 to do" in captured.err
+    assert "deepall, photo, seed 0: " in captured.err
+    assert "…" in captured.out
+    records = tmp_path / "out/records.jsonl"
+    before = records.read_bytes()
+
+    assert bne(*command, "--format", "csv") == 0
+    captured = capsys.readouterr()
+    assert "6 runs, 4 to do" in captured.err
+    assert records.read_bytes().startswith(before)
+    assert len(read(records)) == 6
+    rows = list(csv.DictReader(io.StringIO(captured.out)))
+    cells = {(r["row"], r["rule"], r["column"]): r["mean"] for r in rows}
+    mean = sum(float(cells["bne", "last", d]) for d in ("art", "photo", "sketch")) / 3
+    assert float(cells["bne", "last", "average"]) == pytest.approx(mean)
+
+    # Without data the table is of what is recorded.
+    again = [*command[:1], *command[3:]]
+    recorded = ("--targets", "photo", "--rule", "last", "--benchmark", "pacs")
+    assert bne(*again, *recorded, "--format", "md") == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = [line for line in captured.out.splitlines() if line.startswith("| ")]
+    assert lines[-1].startswith(
+        f"| bne | ours, last | {float(cells['bne', 'last', 'photo']):.1f} |"
+    )
+
+    assert bne(*command, "--seeds", 2, "--dry-run", "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["runs"], len(report["to_do"])) == (12, 6)
+    assert report["seconds"] > 0  # known from the first seed
+
+
+def test_a_table_of_the_paper_beside_ours(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("benchmark", "--table", "ablation-pacs-resnet18", "--set", "weights=null")
+    assert bne(*command, "--out", tmp_path, "--rule", "last", "--format", "md") == 0
+    rows = [
+        [text.strip() for text in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("| ")
+    ][2:]
+    assert rows[0][:3] == ["DeepAll", "ours, last", "…"]
+    assert rows[1] == ["", "paper", "75.8", "73.0", "94.4", "70.9", "–", "78.5", "–"]
+    assert [row[0] for row in rows[::2]][-1] == "DNet (dt,warmup)"
+
+    assert bne(*command, "--data", data, "--out", tmp_path) == 1
+    assert "art_painting" in capsys.readouterr().err  # these pictures are not PACS
+
+
+def test_a_failed_run_is_told(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise RuntimeError("[bold] no luck")
+
+    monkeypatch.setattr("bne.engine.run.run", fail)
+    command = ("benchmark", "--data", data, "--out", tmp_path, *SETTINGS, "--targets", "photo")
+    assert bne(*command, "--json") == 1
+    captured = capsys.readouterr()
+    assert "deepall, photo, seed 0 failed: [bold] no luck (see " in captured.err
+    assert len(json.loads(captured.out)["failed"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--table", "sota-pacs"], "The paper has no table 'sota-pacs'; the nearest is"),
+        (["--methods", "depall", "--benchmark", "pacs"], "nearest is 'deepall'"),
+        (["--recipe", "defualt"], "the nearest is default"),
+        ([], "name a --benchmark"),
+        (["--benchmark", "pacs", "--set", "x"], "--set x"),
+        (["--benchmark", "pacs", "--data", "nowhere"], "no such file or folder"),
+    ],
+)
+def test_errors_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert bne("benchmark", "--out", tmp_path, *arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("Error: ")
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def start(*arguments: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "bne", *map(str, arguments)],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+@pytest.mark.slow
+def test_a_benchmark_that_was_killed_goes_on(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = tmp_path / "records.jsonl"
+    settings = [*SETTINGS, "--set", "train.epochs=15"]
+    command = ("benchmark", "--data", data, "--out", tmp_path, *settings)
+    with start(*command, "--parallel", 2) as process:
+        while not read(records) and process.poll() is None:
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    before = records.read_bytes()
+    done = {record.digest for record in read(records)}
+    assert 1 <= len(done) < 6
+    assert bne(*command, "--json") == 0
+    assert f"6 runs, {6 - len(done)} to do" in capsys.readouterr().err
+    assert records.read_bytes().startswith(before)
+    assert len({record.digest for record in read(records)}) == len(read(records)) == 6
+    left = [path for path in tmp_path.iterdir() if path != records]
+    assert all(path.stem.split("_")[-1] in done for path in left)  # killed before they were removed

@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from bne.data.cache import prepare
+from bne.data.sources import open_images
+from bne.engine.run import run
+from tests.cli.test_data_check import bne
+from tests.evaluation.test_benchmark import item, write_pictures
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, int]]:
+    """The pictures, the folder of a run on them, and its score on the target."""
+    folder = tmp_path_factory.mktemp("evaluate")
+    data = write_pictures(folder / "data")
+    prepared = prepare(open_images(data), folder / "cache", 32)
+    result = run(item("bne").recipe, prepared, folder / "run")
+    score = result.accuracy["last"]["photo"]
+    return data, folder / "run", {"correct": score.correct, "images": score.images}
+
+
+@pytest.fixture(autouse=True)
+def own_cache(trained: tuple[Path, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BNE_CACHE", str(trained[1].parent / "cache"))
+
+
+@pytest.mark.parametrize("folder", [".", "model"])
+def test_json_has_what_training_found(
+    trained: tuple[Path, Path, dict[str, int]], folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run_folder, score = trained
+    assert bne("evaluate", run_folder / folder, "--data", data, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["method"], report["trained_on"]) == ("bne", ["art", "sketch"])
+    assert list(report["domains"]) == ["art", "photo", "sketch"]
+    photo = report["domains"]["photo"]
+    assert list(photo) == ["prediction", "nearest", "uniform", "art", "sketch"]
+    found = photo["prediction"]["all"]
+    assert found.items() >= score.items()
+    assert found["low"] <= found["accuracy"] <= found["high"]
+    assert list(photo["art"]) == ["all", "cat", "dog"]
+
+
+def test_the_table_says_which_domains_were_seen(
+    trained: tuple[Path, Path, dict[str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run_folder, score = trained
+    assert bne("evaluate", run_folder, "--data", data, "--domains", "photo,art") == 0
+    output = capsys.readouterr().out
+    assert "art, seen in training" in output
+    assert "photo, seen" not in output
+    assert "sketch, seen" not in output
+    assert f"{100 * score['correct'] / score['images']:.1f}" in output
+    assert "95 % bootstrap intervals" in output
+
+
+def test_errors_are_one_sentence(
+    trained: tuple[Path, Path, dict[str, int]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run_folder, _ = trained
+    for arguments, message in (
+        ((data, "--data", data), "is no model folder"),
+        ((run_folder, "--data", data, "--domains", "foto"), "There is no domain 'foto'"),
+        ((run_folder, "--data", data / "nowhere"), "no such file or folder"),
+    ):
+        assert bne("evaluate", *arguments) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert message in captured.err
+        assert captured.err.count("\n") == 1
