@@ -173,7 +173,9 @@ class DomainBatchNorm(nn.Module):
             return None
         return Moments(self.running_mean, self.running_var)
 
-    def by_domain(self, x: Tensor, domains: Tensor, members: Tensor | None = None) -> Tensor:
+    def by_domain(
+        self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
+    ) -> Tensor:
         """Normalises every image by the statistics of the domain it is run under.
 
         In training these are the batch statistics of the domain's members in this batch, which
@@ -185,6 +187,7 @@ class DomainBatchNorm(nn.Module):
             x: (N * rows, C, *spatial).
             domains: (N,), the domain each image is run under.
             members: (N,) bool, whether the image really belongs to that domain.
+            track: whether batch statistics update the running ones; not when a pass is repeated.
 
         Returns:
             The normalised input, of the shape and dtype of `x`.
@@ -194,8 +197,8 @@ class DomainBatchNorm(nn.Module):
         if members is not None and self.training:
             synchronised = self.synchronised and distributed.is_initialized()
             if self.momentum is not None and not synchronised and (kernels := _kernels(samples)):
-                return self._by_batch_kernel(kernels, x, domains, members)
-            statistics = self._batch_statistics(samples, domains, members)
+                return self._by_batch_kernel(kernels, x, domains, members, track)
+            statistics = self._batch_statistics(samples, domains, members, track)
         elif population is not None:
             statistics = population
         else:
@@ -258,19 +261,24 @@ class DomainBatchNorm(nn.Module):
         var = (weights @ (population.var + apart.square()) - shift.square()).clamp_min(0)
         return self._normalise(samples, Moments(centre + shift, var))
 
-    def _by_batch_kernel(self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor) -> Tensor:
-        if self.num_batches_tracked is not None:
+    def _by_batch_kernel(
+        self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
+    ) -> Tensor:
+        if self.num_batches_tracked is not None and track:
             present = torch.zeros_like(self.num_batches_tracked)
             present.index_add_(0, domains, members.to(present.dtype))
             self.num_batches_tracked += present * _values(x.unsqueeze(1)) > 1
         affine = self.weight, self.bias
+        momentum = self.momentum if track else 0.0
         normalised: Tensor = kernels.by_batch(
-            x, affine, domains, members, self.population, self.num_domains, self.momentum, self.eps
+            x, affine, domains, members, self.population, self.num_domains, momentum, self.eps
         )
         return normalised
 
-    def _batch_statistics(self, samples: Tensor, domains: Tensor, members: Tensor) -> Moments:
-        """The K domains' statistics in this batch, (K, C), which update the running ones."""
+    def _batch_statistics(
+        self, samples: Tensor, domains: Tensor, members: Tensor, track: bool
+    ) -> Moments:
+        """The K domains' statistics in this batch, (K, C), which may update the running ones."""
         moments = image_moments(samples)
         each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
         belongs = ((domains == each) & members).to(moments.mean.dtype)  # (K, N)
@@ -283,7 +291,8 @@ class DomainBatchNorm(nn.Module):
         if population is None:
             return batch
         present = count > 1
-        self._track(batch, present)
+        if track:
+            self._track(batch, present)
         kept = present.unsqueeze(1)
         return Moments(
             torch.where(kept, batch.mean, population.mean),

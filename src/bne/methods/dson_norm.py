@@ -52,7 +52,9 @@ class OptimisedNorm(DomainBatchNorm):
         layer.affine = False
         layer.original = None  # no plain layer does the same
 
-    def by_domain(self, x: Tensor, domains: Tensor, members: Tensor | None = None) -> Tensor:
+    def by_domain(
+        self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
+    ) -> Tensor:
         """Normalises by the mixture of the image's own and its domain's statistics.
 
         The arguments, and which of the domain's statistics are taken, are those of
@@ -62,7 +64,7 @@ class OptimisedNorm(DomainBatchNorm):
         own = image_moments(samples)
         statistics = self.population
         if members is not None and self.training:
-            statistics = self._batch_statistics(samples, domains, members)
+            statistics = self._batch_statistics(samples, domains, members, track)
         if statistics is not None:
             share = self.mixture.sigmoid()[domains].unsqueeze(1) if _values(samples) > 1 else 1.0
             pairs = zip(own, statistics, strict=True)
