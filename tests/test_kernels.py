@@ -167,6 +167,9 @@ def test_a_layer_on_a_gpu_uses_them():
     assert norm._kernels(images) is kernels
     assert norm._kernels(images.double()) is None
     assert norm._kernels(images.cpu()) is None
+    with torch.no_grad():
+        assert norm._kernels(images) is None  # too few to be worth a launch
+        assert norm._kernels(torch.empty(64, 1, 64, 32, 32, device="cuda")) is kernels
     ids = torch.arange(6, device="cuda") % K
     layer.by_domain(images.squeeze(1), ids, torch.ones(6, dtype=torch.bool, device="cuda"))
     assert layer.num_batches_tracked.tolist() == [1, 1, 1]

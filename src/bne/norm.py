@@ -396,7 +396,7 @@ def _values(samples: Tensor) -> int:
 
 
 def _kernels(samples: Tensor) -> Any:
-    """`bne.kernels` if they can treat (N, rows, C, *spatial), otherwise None."""
+    """`bne.kernels` if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
     suit = (
         samples.is_cuda
         and samples.dtype.itemsize <= 4
@@ -406,8 +406,15 @@ def _kernels(samples: Tensor) -> Any:
         and _values(samples) < 2**22
         # A compiler fuses the plain form by itself.
         and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+        and _are_worth_a_launch(samples)
     )
     return _import_kernels() if suit else None
+
+
+def _are_worth_a_launch(samples: Tensor) -> bool:
+    """Whether our kernels, whose launch costs the CPU more than torch's, save more than that."""
+    recorded = torch.cuda.is_current_stream_capturing()  # launched once, for all replays
+    return recorded or torch.is_grad_enabled() or samples.numel() >= 2**22
 
 
 @cache
