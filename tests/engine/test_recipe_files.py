@@ -100,7 +100,7 @@ def test_our_own_recipes() -> None:
     assert (standard.epoch, standard.validation, standard.exact_statistics) == (
         220,
         "official",
-        True,
+        False,
     )
     assert (standard.train.epochs, standard.train.warm_up, standard.head.epochs) == (20, 6, 2)
     assert standard.train.optimiser.head_factor == 10
@@ -161,6 +161,7 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
         ("benchmark: pcas", "There is no benchmark 'pcas'; choose from pacs"),
         ("seed: 1\nseed: 2", "not in the YAML format: the key seed is there twice"),
         ("seed: [", "not in the YAML format: "),
+        ("? [seed]\n: 1", "not in the YAML format: a key must be a text"),
         ("", "must hold settings, one `key: value` a line."),
     ],
 )
@@ -184,6 +185,9 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"options.distnace": 1}, "options.distnace: method 'bne' has no option 'distnace'; the"),
         ({"options.mix": "logit"}, "options.mix is 'logit'; it must be 'logits' or 'probabilities"),
         ({"options.distance": "unifrom"}, "options: no distance is named 'unifrom'"),
+        ({"options.distance": [1]}, "options.distance is [1]; it must be a text or a function."),
+        ({"target": ["sketch", "sketch"]}, "target has sketch twice; remove one."),
+        ({"sources": ["art", "photo", "art"]}, "sources has art twice; remove one."),
         ({"options.layers": ["nope"]}, "options: no batch-norm layer is named ['nope']"),
         ({"backbone": "resnet81"}, "backbone: unknown backbone 'resnet81': the nearest are resnet"),
         ({"weights": "absent.pth"}, "weights: there is no file absent.pth."),

@@ -1,0 +1,1 @@
+"""The parts of docs/results.md, each made from records."""

@@ -1,0 +1,152 @@
+"""Which tables are wanted, and how the runs in the records relate to them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from bne.engine.recipe_files import load
+from bne.evaluation.experiments import choose
+from bne.evaluation.identity import settings as settings_of
+from bne.evaluation.plan import plan
+from bne.evaluation.tables import find_records
+from page.words import listed, settings_text, value_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bne.engine.recipe_files import Experiment
+    from bne.evaluation.plan import Item
+    from bne.evaluation.records import Record
+    from bne.evaluation.tables import Found
+
+WEIGHTS = "resnet18_imagenet.safetensors"
+WEIGHTS_NAME = "resnet18_imagenet (reconstructed torchvision V1)"
+RECIPE = "pacs-resnet18-standard"
+ABLATION = "ablation-pacs-resnet18"
+DEEPALL, BNE = "DeepAll", "BNE (dt,warmup)"
+# What tells runs of one kind apart, and where the weights lie, which is named above every table.
+_NOT_A_KIND = ("method", "target", "sources", "seed", "weights")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A table that the campaign is to fill.
+
+    Attributes:
+        title: above it.
+        table: of the paper, if it is one.
+        rows: of that table, if not all.
+        methods: one row each, if it is none.
+        seeds: of every row and target.
+        recipe: whose settings are used.
+        overrides: of its settings, by dotted key.
+    """
+
+    title: str
+    table: str | None = None
+    rows: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seeds: int = 3
+    recipe: str = RECIPE
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """Its rows and targets."""
+        return choose(table=self.table, recipe=self.recipe, methods=self.methods, rows=self.rows)
+
+    @cached_property
+    def items(self) -> list[Item]:
+        """All its runs."""
+        return plan(self.experiment, self.seeds, self.overrides, weights=WEIGHTS)
+
+    def found(self, records: Sequence[Record]) -> Found:
+        """All its runs, each with its record if there is one."""
+        return find_records(self.items, records)
+
+    def command(self, records: str) -> str:
+        """What fills it; `records` is the file that finished runs are added to."""
+        parts = ["bne benchmark --data data/pacs"]
+        parts += [f"--table {self.table}"] if self.table else []
+        parts += [f"--row {quote(row)}" for row in self.rows]
+        parts += [f"--methods {','.join(self.methods)}"] if self.methods else []
+        parts += [f"--recipe {self.recipe} --weights {WEIGHTS}"]
+        parts += [f"--set {key}={value_text(value)}" for key, value in self.overrides.items()]
+        return " ".join([*parts, f"--seeds {self.seeds} --records {records} --parallel 4"])
+
+
+WANTED = (
+    Wanted("Variants of the method", ABLATION),
+    Wanted("Comparison with other methods", "sota-pacs-resnet18"),
+    Wanted("Normalisation", "normalization-pacs-resnet18"),
+    Wanted("Distances, the paper's with AlexNet", "distance-pacs-alexnet"),
+    Wanted("Accuracy by distance", "closest-domain-accuracy-pacs-resnet18"),
+    Wanted("Telling domains apart", "domain-accuracy-pacs-resnet18"),
+    Wanted("Similarity, photo unseen", "similarity-pacs-resnet18-photo-unseen"),
+    Wanted("Similarity, sketch unseen", "similarity-pacs-resnet18-sketch-unseen"),
+    Wanted(
+        "The paper's 60 epochs",
+        ABLATION,
+        rows=(DEEPALL, BNE),
+        seeds=1,
+        overrides={"train.epochs": 60, "train.warm_up": 20},
+    ),
+    Wanted("Strong augmentation", ABLATION, rows=(DEEPALL, BNE), recipe="pacs-resnet18-strong"),
+    Wanted("DSON, averaged and weighted by distance", methods=("deepall", "dson", "dson-bne")),
+)
+
+
+def paper_table(name: str) -> Wanted:
+    """The wanted table that shows one of the paper's under the standard settings."""
+    return next(one for one in WANTED if one.table == name and not one.rows)
+
+
+def weights_of(records: Sequence[Record]) -> str:
+    """What the runs started from."""
+    names = listed(record.settings["weights"] or "none: random" for record in records)
+    return f"Initial weights: `{names.replace(WEIGHTS, WEIGHTS_NAME)}`."
+
+
+def difference(record: Record) -> dict[str, Any]:
+    """By dotted key, the settings in which a run differs from the standard one of its method."""
+    standard = _flat(_standard(str(record.settings["method"])))
+    own = _flat(record.settings)
+    return {
+        key: value
+        for key, value in own.items()
+        if key.split(".")[0] not in _NOT_A_KIND and value != standard.get(key)
+    }
+
+
+def kind(record: Record) -> str:
+    """The method and what differs from the standard run, alike for all targets and seeds."""
+    return ", ".join(filter(None, (record.settings["method"], settings_text(difference(record)))))
+
+
+def by_kind(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Records of a kind together, in the order of their first."""
+    kinds: dict[str, list[Record]] = {}
+    for record in records:
+        kinds.setdefault(kind(record), []).append(record)
+    return kinds
+
+
+def target(record: Record) -> str:
+    """The domains held out, joined by a +."""
+    return "+".join(record.settings["target"])
+
+
+@cache
+def _standard(method: str) -> dict[str, Any]:
+    return settings_of(load(RECIPE, {"method": method, "target": ["sketch"]}))
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in settings.items():
+        key = prefix + name
+        flat.update(_flat(value, f"{key}.") if isinstance(value, dict) else {key: value})
+    return flat

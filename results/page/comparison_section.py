@@ -1,0 +1,143 @@
+"""The section on where our results and the paper's disagree, all of it computed."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from bne.evaluation.cells import AWAITED, Cell, signed
+from bne.evaluation.grid import LABELS
+from bne.evaluation.reference import AVERAGE
+from bne.evaluation.tables import percent
+from page import gaps
+from page.campaign import ABLATION, BNE, DEEPALL, difference, paper_table, target
+from page.search import last_epoch
+from page.words import plural, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bne.evaluation.records import Record
+    from page.campaign import Wanted
+    from page.gaps import Row
+
+# The paper's order, best first.
+ORDERS = (
+    (ABLATION, (BNE, "BNE (dt,no-warmup)", "BNE (no-dt,no-warmup)", DEEPALL)),
+    (ABLATION, (BNE, DEEPALL)),
+    (ABLATION, (BNE, "DNet (dt,warmup)")),
+    ("distance-pacs-alexnet", ("BNE (wasserstein)", "BNE (bhattacharyya)", "BNE (uniform)")),
+    ("normalization-pacs-resnet18", ("BNE", "FreezeBatchNorm", "BatchNorm", "InstanceNorm")),
+    ("closest-domain-accuracy-pacs-resnet18", ("closest", "second", "third")),
+)
+_LENGTH = {"train.epochs", "train.warm_up", "exact_statistics"}
+
+
+def headline(records: Sequence[Record]) -> str:
+    """The gap in a sentence."""
+    tables = gaps.by_rule(paper_table(ABLATION), records)
+    ours = {
+        rule: gaps.gap(gaps.our_row(one, BNE), gaps.our_row(one, DEEPALL))[AVERAGE]
+        for rule, one in tables.items()
+    }
+    seeds = len(ours["last"].values)
+    if not seeds:
+        return f"{BNE} and {DEEPALL} are not both recorded on every target yet."
+    paper = gaps.papers_gap(tables["last"], BNE, DEEPALL)[AVERAGE]
+    return (
+        f"So far, over {plural(seeds, 'seed')}, {BNE} lies {gaps.text(ours['last'])} points above "
+        f"{DEEPALL} on average after the last epoch, {gaps.text(ours['validation'])} at the epoch "
+        f"best on source validation, and {gaps.text(ours['oracle'])} at the oracle's, chosen on "
+        f"the target; in the paper {signed(paper, 1)}."
+    )
+
+
+def gap_section(records: Sequence[Record], own: Wanted | None) -> str:
+    """How far BNE lies above DeepAll; `own` has DeepAll with its own best setting."""
+    ablation = paper_table(ABLATION)
+    tables = gaps.by_rule(ablation, records)
+    bne, deepall = (gaps.our_row(tables["last"], row) for row in (BNE, DEEPALL))
+    if not bne or not deepall:
+        return f"{BNE} and {DEEPALL} are not both recorded yet."
+    targets = list(dict.fromkeys(item.target for item in ablation.items))
+    ours = {
+        LABELS[rule]: gaps.gap(gaps.our_row(one, BNE), gaps.our_row(one, DEEPALL))
+        for rule, one in tables.items()
+    }
+    for rule, one in gaps.by_rule(own, records).items() if own else ():
+        label = f"{LABELS[rule]}; DeepAll with its own setting"
+        ours[label] = gaps.gap(gaps.our_row(tables[rule], BNE), gaps.our_row(one, "deepall"))
+    paper = gaps.papers_gap(tables["last"], BNE, DEEPALL)
+    columns = [*targets, AVERAGE]
+    none = Cell({}, 0)
+    rows = [[label, *(gaps.text(own.get(c, none)) for c in columns)] for label, own in ours.items()]
+    rows.append(["the paper", *(signed(paper[column], 1) for column in columns)])
+    rows.append(["error by the number of images", *_image_errors(bne, deepall, targets, records)])
+    text = (
+        f"How many points {BNE} lies above {DEEPALL}, mean ± standard error over seeds where there "
+        "are several; … is not run yet. The last row is the standard error of such a difference "
+        "that the number of test images alone gives, as if the two were tested on different "
+        "images; it says nothing of how seeds differ."
+    )
+    last = ours[LABELS["last"]]
+    smaller = [
+        f"{column} ({gaps.text(last[column])} instead of {signed(paper[column], 1)})"
+        for column in columns
+        if (mean := last[column].mean) is not None and mean < paper[column]
+    ]
+    after = f"Smaller than the paper's after the last epoch: {'; '.join(smaller) or 'none'}."
+    return f"{text}\n\n{table(['', *columns], rows)}\n\n{after}"
+
+
+def order_section(records: Sequence[Record]) -> str:
+    """Which of the paper's rows are in the same order with us."""
+    rows = []
+    for name, order in ORDERS:
+        one = gaps.by_rule(paper_table(name), records)["last"]
+        for better, worse in pairwise(order):
+            paper = gaps.papers_gap(one, better, worse)[AVERAGE]
+            above, below = (gaps.our_row(one, row).get(AVERAGE) for row in (better, worse))
+            ours = gaps.minus(above, below)
+            verdict = AWAITED if ours.mean is None else "yes" if ours.mean > 0 else "**no**"
+            rows.append([f"{better} > {worse}", name, verdict, gaps.text(ours), signed(paper, 1)])
+    head = ["the paper's order", "table", "ours too?", "our difference", "the paper's"]
+    text = "Average after the last epoch, in points; … is not run on every target yet."
+    return f"{text}\n\n{table(head, rows, texts=3)}"
+
+
+def length_section(records: Sequence[Record]) -> str:
+    """The standard setting at other lengths of training, the search's short runs among them."""
+    found: dict[tuple[str, int, int], dict[str, list[float]]] = {}
+    for record in records:
+        train, method = record.settings["train"], record.settings["method"]
+        end = last_epoch(record, "running")
+        if end and difference(record).keys() <= _LENGTH:
+            values = found.setdefault((target(record), train["epochs"], train["warm_up"]), {})
+            values.setdefault(method, []).append(percent(end["target"]))
+    rows = []
+    for (held_out, epochs, warm_up), values in sorted(found.items()):
+        if {"bne", "deepall"} <= values.keys():
+            base, own = fmean(values["deepall"]), fmean(values["bne"])
+            figures = [f"{base:.1f}", f"{own:.1f}", signed(own - base, 1)]
+            rows.append([held_out, f"{epochs} ({warm_up})", *figures])
+    text = (
+        "The same setting at other lengths of training, last epoch, running statistics; the "
+        "shortest runs are those of the search. No choice was made by this table."
+    )
+    head = ["target", "epochs (warm-up)", "deepall", "bne", "gap"]
+    return f"{text}\n\n{table(head, rows)}"
+
+
+def _image_errors(
+    bne: Row, deepall: Row, targets: Sequence[str], records: Sequence[Record]
+) -> list[str]:
+    images = {target(r): sum(s["images"] for s in r.accuracy["last"].values()) for r in records}
+    errors = []
+    for name in targets:
+        means = [mean for row in (bne, deepall) if (mean := row[name].mean) is not None]
+        if len(means) < 2:
+            return [AWAITED] * (len(targets) + 1)
+        errors.append(gaps.image_error(means, images[name]))
+    whole = sum(error**2 for error in errors) ** 0.5 / len(errors)
+    return [f"{error:.1f}" for error in (*errors, whole)]
