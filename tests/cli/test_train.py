@@ -116,9 +116,9 @@ def test_an_interrupted_run_is_resumed(
 
     with monkeypatch.context() as patch:
         patch.setattr(listeners.ProgressLines, "finished_epoch", interrupt)
-        assert bne(*command, "--out", "cut") == 1
-    captured = capsys.readouterr()
-    assert "--resume" in captured.err
+        assert bne(*command, "--out", "cut") == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.match(r"Training was interrupted after step \d+; .* --resume", last)
     assert not Path("cut/result.json").exists()
     assert bne(*command, "--out", "cut") == 1
     assert "go on with it by --resume" in capsys.readouterr().err
@@ -132,6 +132,7 @@ def test_an_interrupted_run_is_resumed(
     [
         (["--set", "train.epcohs=2"], "train.epcohs is no setting; the nearest is train.epochs."),
         (["--set", "seed"], "--set seed: write it as key=value, train.epochs=20 for example."),
+        (["--set", "=1"], "--set =1: write it as key=value, train.epochs=20 for example."),
         (["--set", "seed=["], "--set seed=[: while parsing"),
         (["--set", "options.distance=unifrom"], "options: no distance is named 'unifrom'"),
         (["--method", "deepal"], "method: method 'deepal' is unknown; the nearest is 'deepall'."),
@@ -271,4 +272,26 @@ def test_two_processes_train_what_one_does_and_print_once(
     assert done.returncode == 0, done.stderr
     two = json.loads(done.stdout)
     assert [e["loss"] for e in two["epochs"]] == pytest.approx([e["loss"] for e in one["epochs"]])
-    assert done.stderr.count("train 1/1") == 1
+    assert [line for line in done.stderr.splitlines() if "1/1" not in line] == []  # no warnings
+    assert done.stderr.count("train 1/1") == 2  # with running statistics, then with exact ones
+
+
+def test_what_is_wrong_in_every_process_is_said_by_the_first(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+
+    def ended(seconds: float) -> None:  # as by torchrun, when the first process has failed
+        heard.append(capsys.readouterr().err)
+        raise SystemExit(143)
+
+    monkeypatch.setattr(cli.time, "sleep", ended)
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert bne("train", "--data", "nowhere", "--target", "sketch", *SMALL) == 1
+    assert capsys.readouterr().err.startswith("Error: nowhere")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert bne("train", "--data", "nowhere", "--target", "sketch", *SMALL) == 143
+    assert heard == [""]
+    monkeypatch.setattr(cli.time, "sleep", lambda seconds: None)  # the first has not failed
+    assert bne("train", "--data", "nowhere", "--target", "sketch", *SMALL) == 1
+    assert capsys.readouterr().err.startswith("Error: nowhere")

@@ -105,6 +105,17 @@ def test_the_time_left_counts_only_what_this_run_did(
     assert "about 10 min left" in out.getvalue()  # 300 s for 1 step, 2 to go
 
 
+def test_a_run_resumed_after_an_early_stop_has_nothing_left_but_exact_statistics(
+    tmp_path: Path,
+) -> None:
+    out = io.StringIO()
+    with ProgressLines(Console(file=out)) as lines:
+        lines.started(plan(tmp_path, first_step=4))
+        lines.finished_epoch(epoch("train", 1, statistics="exact"))
+    assert out.getvalue().startswith("train 1/2, exact statistics: loss")
+    assert "left" not in out.getvalue()
+
+
 def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_path: Path) -> None:
     out = io.StringIO()
     console = Console(file=out, width=140, force_terminal=True, color_system=None)

@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from bne.engine.processes import Processes
+from bne.engine.errors import TrainingError
+from bne.engine.processes import Processes, joined
 from bne.engine.synchronised import SynchronisedBatchNorm, synchronise
 from tests.engine import small
 from tests.engine.two_processes import CPU, METHODS, RUNS, trained
@@ -60,6 +61,13 @@ def test_a_run_of_two_processes_is_that_of_one(folder, method) -> None:
 @pytest.mark.parametrize("name", ["one-then-two", "two-then-one"])
 def test_a_run_goes_on_with_another_number_of_processes(folder, name) -> None:
     assert_same_run(folder / "one-bne", folder / name)
+
+
+def test_a_process_that_has_lost_another_says_so() -> None:
+    with pytest.raises(TrainingError, match="Another process of the run has ended"), joined("cpu"):
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:561] Connection closed by peer [::1]:38797")
+    with pytest.raises(RuntimeError, match="something else"), joined("cpu"):
+        raise RuntimeError("something else")
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import resource
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import yaml
 from bne.data.images import DataError
 from bne.engine.errors import TrainingError
 from bne.engine.events import Epoch, Listener
+from bne.engine.folder import RunFolder
 from bne.engine.recipe import Averaging, Optimiser, Phase
 from bne.engine.result import Result
 from bne.engine.run import run
@@ -115,6 +117,13 @@ def test_another_recipes_folder_is_refused_by_the_first_key_that_differs(done, i
         run(other, images, folder, resume=True)
 
 
+@pytest.mark.parametrize("content", [b"[", b"- 1", b"\xff\xfe\x00\xd8\xd8"])
+def test_a_folder_whose_recipe_cannot_be_read_is_refused(images, tmp_path, content) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(content)
+    with pytest.raises(TrainingError, match=r"recipe\.yaml is damaged; choose another folder"):
+        run(small.recipe(), images, tmp_path)
+
+
 def test_the_same_seed_gives_the_same_numbers_and_another_others(done, images, tmp_path) -> None:
     folder, result, _ = done
     torch.manual_seed(99)
@@ -184,7 +193,10 @@ def test_the_average_is_what_is_tested_and_saved(images, tmp_path, averaging) ->
 
 
 def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path) -> None:
-    result = run(small.recipe(exact_statistics=True), images, tmp_path / "run")
+    notes = Notes()
+    recipe = small.recipe(exact_statistics=True)
+    result = run(recipe, images, tmp_path / "run", listeners=[notes])
+    assert [e for e in notes.heard if isinstance(e, Epoch)] == result.epochs
     assert [e.statistics for e in result.epochs] == ["running"] * 6 + ["exact"]
     assert result.accuracy["last"] == result.epochs[-1].target
     assert_scores(images, tmp_path / "run/model", result.epochs[-1])
@@ -237,6 +249,44 @@ def test_what_cannot_be_trained_fails_before_anything_is_written(
     with pytest.raises(DataError, match=message):
         run(small.recipe(**changes), images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"weights": __file__}, "backbone tiny: .*test_run.py.* are neither"),
+        ({"options": {"nearest": 0}}, "method bne: nearest must be at least 1, not 0"),
+        (
+            {"method": "bne-pseudo", "options": {"clusters": 99}},
+            "method bne-pseudo: 54 images cannot make 99 clusters",
+        ),
+    ],
+)
+def test_what_no_network_can_be_made_of_is_named(images, tmp_path, changes, message) -> None:
+    with pytest.raises(TrainingError, match=message):
+        run(small.recipe(**changes), images, tmp_path / "run")
+
+
+def test_two_processes_cannot_train_in_one_folder(images, tmp_path) -> None:
+    with (
+        RunFolder(tmp_path / "run").alone(),
+        pytest.raises(TrainingError, match=r"Another process trains in .*run; wait"),
+    ):
+        run(small.recipe(), images, tmp_path / "run")
+    assert len(run(small.recipe(), images, tmp_path / "run").epochs) == 6
+
+
+def test_a_folder_that_cannot_be_written_is_named_and_the_run_goes_on_later(
+    images, tmp_path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))  # bytes, less than a checkpoint has
+    try:
+        with pytest.raises(TrainingError, match=r"run cannot be written \(File too large\)"):
+            run(small.recipe(), images, tmp_path / "run")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert len(run(small.recipe(), images, tmp_path / "run", resume=True).epochs) == 6
 
 
 def test_graphs_without_a_gpu_are_refused(images, tmp_path) -> None:

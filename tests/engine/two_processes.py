@@ -30,6 +30,7 @@ RUNS = ("bne", "deepall")
 METHODS = [entry.name for entry in entries()]
 PER_DOMAIN = 4
 STAGES = 2  # before and after the warm-up
+STEPS = 3  # of each: what is exchanged first, and by what was learned from it
 
 
 def batch(domains: int, step: int, part: slice) -> tuple[torch.Tensor, ...]:
@@ -44,7 +45,7 @@ def batch(domains: int, step: int, part: slice) -> tuple[torch.Tensor, ...]:
 
 
 def trained(name: str, processes: Processes) -> dict[str, torch.Tensor]:
-    """Everything a method consists of after two steps of each stage."""
+    """Everything a method consists of after some steps of each stage."""
     torch.manual_seed(0)
     entry = next(entry for entry in entries() if entry.name == name)
     domains = [*DOMAINS, "target"] if entry.method.uses_target else DOMAINS
@@ -56,10 +57,11 @@ def trained(name: str, processes: Processes) -> dict[str, torch.Tensor]:
     losses = torch.zeros((), dtype=torch.double)
     optimiser = make_optimiser(method, Optimiser("sgd", momentum=0.9, weight_decay=1e-3), CPU)
     set_learning_rate(optimiser, 0.05)
-    step = TrainingStep(processes.share(method), optimiser, losses, clip=1.0, accumulate=2)
-    for number in range(2 * STAGES):
-        method.begin_epoch(number // 2, warm_up=1)
-        step(*batch(len(domains), number, part))
+    for epoch in range(STAGES):
+        method.begin_epoch(epoch, warm_up=1)
+        step = TrainingStep(processes.share(method), optimiser, losses, clip=1.0, accumulate=2)
+        for number in range(STEPS):
+            step(*batch(len(domains), epoch * STEPS + number, part))
     return {**method.state_dict(), "losses": processes.sum(losses) / processes.count}
 
 

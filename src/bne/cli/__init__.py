@@ -2,6 +2,9 @@
 
 import os
 import sys
+import time
+
+HEAD_START = 5.0  # seconds
 
 
 def main() -> None:
@@ -16,12 +19,20 @@ def main() -> None:
         app()
     except Exception as error:
         from bne.data.images import DataError
-        from bne.engine.errors import TrainingError
+        from bne.engine.errors import Interrupted, TrainingError
 
         known = DataError | TrainingError | OSError
         if os.environ.get("BNE_DEBUG") == "1" or not isinstance(error, known):
             raise
         import typer
 
+        first = os.environ.get("LOCAL_RANK", "0") == "0"
+        if isinstance(error, Interrupted):
+            if first:
+                typer.echo(str(error), err=True)
+            sys.exit(130)  # as a program that Ctrl-C ended
+        if not first:
+            # Most errors are those of all processes, and torchrun ends the rest after the first.
+            time.sleep(HEAD_START)
         typer.secho(f"Error: {error}", fg="red", err=True)
         sys.exit(1)

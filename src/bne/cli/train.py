@@ -157,7 +157,7 @@ def _parse(settings: list[str]) -> dict[str, Any]:
     parsed = {}
     for setting in settings:
         key, equals, value = setting.partition("=")
-        if not equals:
+        if not (key and equals):
             raise DataError(f"--set {setting}: write it as key=value, train.epochs=20 for example.")
         try:
             parsed[key] = parse(value)

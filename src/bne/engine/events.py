@@ -148,7 +148,7 @@ class Listener:
         """Some steps were taken."""
 
     def finished_epoch(self, epoch: Epoch) -> None:
-        """An epoch is over, and its record is written."""
+        """An epoch is over, or statistics are recomputed, and the record is written."""
 
     def finished(self, result: Result) -> None:
         """Everything is written."""

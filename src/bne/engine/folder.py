@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from bne.engine import checkpoints
 from bne.engine.errors import TrainingError
 from bne.engine.files import plain, write_json, write_text
 from bne.engine.result import Result
+from bne.engine.yaml_text import parse
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bne.engine.events import Epoch
@@ -47,14 +49,14 @@ class RunFolder:
             TrainingError: The folder holds a run of another recipe, or an unfinished one that is
                 not to be resumed.
         """
-        import yaml
-
         if not self._recipe.exists():
             return None
         try:
-            theirs = yaml.safe_load(self._recipe.read_text())
-        except yaml.YAMLError as error:
-            raise TrainingError(f"{self._recipe} is damaged; choose another folder.") from error
+            theirs = parse(self._recipe.read_bytes())
+        except ValueError:
+            theirs = None
+        if not isinstance(theirs, dict):
+            raise TrainingError(f"{self._recipe} is damaged; choose another folder.")
         if found := difference(theirs, plain(recipe.to_dict())):
             raise TrainingError(
                 f"{self.path} holds a run of another recipe ({found}); choose another folder."
@@ -75,6 +77,25 @@ class RunFolder:
             raise TrainingError(
                 f"{self._result} cannot be read ({error!r}); remove it and resume the run."
             ) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """A context in which no other process may train here; it ends with this one (POSIX only).
+
+        Raises:
+            TrainingError: Another process does.
+        """
+        import fcntl
+
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise TrainingError(
+                    f"Another process trains in {self.path}; wait for it, or choose another folder."
+                ) from None
+            yield
 
     def begin(self, recipe: Recipe, environment: Mapping[str, Any], known: Sequence[Epoch]) -> None:
         """Writes what is known before training.

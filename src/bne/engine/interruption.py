@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ECHO = 1.0  # seconds in which torchrun passes on a Ctrl-C that its processes heard themselves
 
 
 @dataclass
@@ -23,7 +25,7 @@ class Interruption:
 
 @contextmanager
 def noticed() -> Iterator[Interruption]:
-    """A context in which a first Ctrl-C or SIGTERM is only noted; a second one does what it did.
+    """A context in which a first Ctrl-C or SIGTERM is only noted; a later one does what it did.
 
     Signals come to the main thread: elsewhere nothing is changed.
     """
@@ -32,9 +34,15 @@ def noticed() -> Iterator[Interruption]:
         yield interruption
         return
 
+    noted = 0.0
+
     def note(number: int, _: object) -> None:
-        interruption.wanted = True
-        signal.signal(number, before[signal.Signals(number)])
+        nonlocal noted
+        if not interruption.wanted:
+            interruption.wanted, noted = True, time.monotonic()
+        elif time.monotonic() - noted > ECHO:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
 
     before = {number: signal.signal(number, note) for number in SIGNALS}
     try:

@@ -119,9 +119,20 @@ class Keeper:
         return f"{last}; lower the learning rate, or clip gradients (train.optimiser.clip)."
 
     def wait(self) -> None:
-        """Returns when everything is written."""
-        if self._writing is not None:
+        """Returns when everything is written.
+
+        Raises:
+            TrainingError: It cannot be.
+        """
+        if self._writing is None:
+            return
+        try:
             self._writing.result()
+        except OSError as error:
+            raise TrainingError(
+                f"{self._folder.path} cannot be written ({error.strerror}); mend that, then go on "
+                "with --resume (resume=True)."
+            ) from error
 
     def _submit(self, work: Callable[[], None]) -> None:
         self.wait()  # no more than one copy of everything in memory; errors show here

@@ -102,7 +102,7 @@ class ProgressLines(ClosingListener):
     def _time_left(self, epoch: Epoch) -> str:
         done = _steps_done(epoch, self._plan)
         left = self._plan.steps - done
-        if not left:
+        if not left or epoch.statistics == "exact":
             return ""
         seconds = time.monotonic() - self._start
         minutes = seconds / (done - self._plan.first_step) * left / 60

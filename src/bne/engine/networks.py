@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bne.engine.errors import TrainingError
 from bne.engine.synchronised import synchronise
 from bne.methods import create
 from bne.models import build, calibrate_batch_norm
@@ -26,10 +27,16 @@ def make_model(setting: Setting, *, resumed: bool) -> nn.Module:
         setting: of the run.
         resumed: whether a checkpoint replaces all its tensors, so that statistics need no
             calibration.
+
+    Raises:
+        TrainingError: There is no such network, or the initial weights do not fit it.
     """
     recipe = setting.recipe
     setting.seed("model")
-    model = build(recipe.backbone, len(setting.prepared.images.classes), recipe.weights)
+    try:
+        model = build(recipe.backbone, len(setting.prepared.images.classes), recipe.weights)
+    except (ValueError, RuntimeError) as error:
+        raise TrainingError(f"backbone {recipe.backbone}: {error}.") from error
     _place(model, setting)
     if recipe.calibrate and not resumed:
         calibrate_batch_norm(model, list(setting.look(_sample(setting))))
@@ -37,10 +44,17 @@ def make_model(setting: Setting, *, resumed: bool) -> nn.Module:
 
 
 def make_method(setting: Setting, model: nn.Module) -> Method:
-    """The recipe's method, which takes the network over, on the device."""
+    """The recipe's method, which takes the network over, on the device.
+
+    Raises:
+        TrainingError: There is no such method, or its options are wrong.
+    """
     recipe = setting.recipe
     setting.seed("method")
-    method = create(recipe.method, model, setting.domains, recipe.options)
+    try:
+        method = create(recipe.method, model, setting.domains, recipe.options)
+    except ValueError as error:
+        raise TrainingError(f"method {recipe.method}: {error}.") from error
     if setting.processes.count > 1:
         synchronise(method)
     _place(method, setting)

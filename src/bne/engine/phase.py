@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bne.engine.averaging import WeightAverage
+from bne.engine.errors import TrainingError
 from bne.engine.graphs import GraphedStep
 from bne.engine.optimisers import (
     load_optimiser_tensors,
@@ -61,7 +62,6 @@ class PhaseTraining:
         self.rate = 0.0
         self._setting = setting
         self._graphs = graphs
-        self._model = setting.processes.share(method)
         self._optimiser = make_optimiser(method, self.settings.optimiser, device)
         self._last_domain = -1
         self._stage = ""
@@ -75,11 +75,17 @@ class PhaseTraining:
 
         Returns:
             The numbers of the images of every domain of its batches.
+
+        Raises:
+            TrainingError: The method can make no domains of the images.
         """
         method, setting = self.method, self._setting
         setting.seed("members", epoch)
         with torch.no_grad(), setting.autocast():
-            members = dict(method.members(setting.train, epoch, setting.look))
+            try:
+                members = dict(method.members(setting.train, epoch, setting.look))
+            except ValueError as error:
+                raise TrainingError(f"method {setting.recipe.method}: {error}.") from error
         if method.uses_target:
             members[setting.joined_target] = [n for ns in setting.target.values() for n in ns]
         self._last_domain = len(members) - 1
@@ -139,7 +145,7 @@ class PhaseTraining:
 
     def _make_step(self) -> TrainingStep | GraphedStep:
         step = TrainingStep(
-            self._model,
+            self._setting.processes.share(self.method),
             self._optimiser,
             self.losses,
             clip=self.settings.optimiser.clip,

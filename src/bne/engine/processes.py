@@ -11,10 +11,14 @@ import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
+from bne.engine.errors import TrainingError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor, nn
+
+LOST = ("by peer", "remote process exit")  # gloo's and NCCL's words for a process that has ended
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,16 @@ class Processes:
     def share(self, method: nn.Module) -> nn.Module:
         """What to call instead of a method, so that gradients are those of all processes' images.
 
+        It lasts for one stage of the method, whose steps all leave out the same parameters, if any.
         Its batch-norm layers must pool their statistics: see `bne.engine.synchronised`.
         """
         if self.count == 1:
             return method
-        # A method may leave some parameters out in one stage and use them in the next.
+        # `no_sync` does not go with a static graph: gradients are exchanged after every backward.
         return DistributedDataParallel(
             method,
             device_ids=[self.device] if self.device.type == "cuda" else None,
-            find_unused_parameters=True,
+            static_graph=True,
         )
 
 
@@ -67,6 +72,9 @@ def joined(device: torch.device | str) -> Iterator[Processes]:
 
     Args:
         device: "cuda" means this process's own GPU.
+
+    Raises:
+        TrainingError: Another process has ended before its time.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -80,6 +88,10 @@ def joined(device: torch.device | str) -> Iterator[Processes]:
             yield Processes(device, distributed.get_rank(), distributed.get_world_size())
         else:
             yield Processes(device)
+    except RuntimeError as error:
+        if not any(sign in str(error) for sign in LOST):
+            raise
+        raise TrainingError("Another process of the run has ended; its error says why.") from error
     finally:
         if ours:
             distributed.destroy_process_group()

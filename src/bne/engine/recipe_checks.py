@@ -42,6 +42,10 @@ def check_settings(recipe: Recipe) -> None:
             f"per_domain is {recipe.per_domain}, which accumulate={recipe.accumulate} does not "
             "divide; choose a multiple."
         )
+    for key in ("target", "sources"):
+        names = getattr(recipe, key)
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise DataError(f"{key} has {twice[0]} twice; remove one.")
     both = sorted(set(recipe.target) & set(recipe.sources))
     if both:
         raise DataError(f"{both[0]} is in target and in sources; remove it from one.")

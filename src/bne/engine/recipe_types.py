@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -19,7 +20,7 @@ _NAMES = {
 def convert(hint: Any, value: Any) -> Any:
     """A value as the type it is declared to have.
 
-    Types that no file can spell, functions for instance, pass as they are.
+    Types that have no check of their own pass as they are.
 
     Raises:
         TypeError: It is of another type; the message says what is expected.
@@ -45,12 +46,16 @@ def describe(hint: Any) -> str:
         return " or ".join(repr(part) for part in parts)
     if origin is tuple:
         return "a list"
+    if origin is Callable:
+        return "a function"
     return _NAMES.get(hint, "a group of settings")
 
 
 def _fits(hint: Any, value: Any) -> bool:
     if get_origin(hint) is tuple:
         return False
+    if get_origin(hint) is Callable:
+        return callable(value)
     if isinstance(value, bool):  # which is a whole number to Python
         return hint is bool or (hint not in _NAMES and get_origin(hint) is not Literal)
     if get_origin(hint) is Literal:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,8 +73,8 @@ def run(
         checkpoint_steps: the most steps without one.
 
     Raises:
-        TrainingError: The loss is no longer a number, the folder holds another run, or a
-            checkpoint is damaged or of something else.
+        TrainingError: The loss is no longer a number, the folder holds another run or is in
+            use, a checkpoint is damaged or of something else, or nothing more can be written.
         Interrupted: Ctrl-C or SIGTERM; what was done is saved.
         DataError: The images do not fit the recipe.
     """
@@ -84,7 +85,11 @@ def run(
             return finished
         setting = Setting.of(recipe, prepared, processes, split_file)
         heard = listeners if processes.first else ()
-        with noticed() as interruption, Keeper(place, setting) as keeper:
+        with (
+            place.alone() if processes.first else nullcontext(),
+            noticed() as interruption,
+            Keeper(place, setting) as keeper,
+        ):
             checkpoint = keeper.resumed() if resume else None
             progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
             environment = describe(processes.device, recipe.weights)
@@ -109,19 +114,20 @@ def run(
             analysis = {}
             if analyse and processes.first:
                 analysis = plain(analyse(_trained(setting, method)))
-        result = Result(
-            recipe=plain(recipe.to_dict()),
-            environment=environment,
-            epochs=progress.epochs,
-            accuracy=select(progress.epochs),
-            precision=setting.precision,
-            target_images="unlabelled" if setting.uses_target else "unseen",
-            analysis=analysis,
-            seconds=trainer.seconds,
-        )
-        if processes.first:
-            place.finish(result)
-        processes.wait()
+            keeper.wait()
+            result = Result(
+                recipe=plain(recipe.to_dict()),
+                environment=environment,
+                epochs=progress.epochs,
+                accuracy=select(progress.epochs),
+                precision=setting.precision,
+                target_images="unlabelled" if setting.uses_target else "unseen",
+                analysis=analysis,
+                seconds=trainer.seconds,
+            )
+            if processes.first:
+                place.finish(result)
+            processes.wait()
         for listener in heard:
             listener.finished(result)
         return result

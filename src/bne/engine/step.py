@@ -6,7 +6,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,21 +55,14 @@ class TrainingStep:
         for number in range(self._accumulate):
             # Every n-th image, which is an equal share of every domain.
             part = slice(number, None, self._accumulate)
-            with self._together(number):
-                with self._autocast():
-                    loss = self._model(_rows(images, part), labels[part], domains[part])
-                loss = loss / self._accumulate
-                loss.backward()
+            with self._autocast():
+                loss = self._model(_rows(images, part), labels[part], domains[part])
+            loss = loss / self._accumulate
+            loss.backward()
             self._losses += loss.detach()
         if self._clip is not None:
             torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
         self._optimiser.step()
-
-    def _together(self, number: int) -> AbstractContextManager[object]:
-        """Processes exchange gradients once a step, with its last part."""
-        if isinstance(self._model, DistributedDataParallel) and number < self._accumulate - 1:
-            return self._model.no_sync()
-        return nullcontext()
 
 
 def _rows(images: Tensor, part: slice) -> Tensor:

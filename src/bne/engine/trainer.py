@@ -97,12 +97,14 @@ class Trainer:
         return training
 
     def record(self, epoch: Epoch, method: Method) -> None:
-        """Writes a record, and the model if it is the best so far."""
+        """Writes a record, and the model if it is the best so far, and tells listeners."""
         self._progress.epochs.append(epoch)
         if selection.best_on_validation(self._progress.epochs) is epoch:
             self._keeper.model(self._folder.best, method)
         if self._setting.processes.first:
             self._folder.record(epoch)
+        for listener in self._listeners:
+            listener.finished_epoch(epoch)
 
     def _epoch(self, training: PhaseTraining) -> None:
         setting, progress = self._setting, self._progress
@@ -196,8 +198,6 @@ class Trainer:
             )
             self.record(epoch, training.method)
         self._checkpoint(training)
-        for listener in self._listeners:
-            listener.finished_epoch(epoch)
 
     def _checkpoint(self, training: PhaseTraining) -> None:
         self._progress.seconds = self.seconds

@@ -14,6 +14,10 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    problem="a key must be a text", problem_mark=key.start_mark
+                )
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(
                     problem=f"the key {key.value} is there twice", problem_mark=key.start_mark
