@@ -99,6 +99,12 @@ class TestNearest:
         some.max_branches = 1
         torch.testing.assert_close(some(images), expected)
 
+    def test_in_training_all_must_be_run_at_once(self, net, images, ids):
+        some = with_nearest(net, 3).train()
+        some.max_branches = 1
+        with pytest.raises(ValueError, match="nearest and max_branches do not go together"):
+            some.explain(images, ids)
+
     def test_none_is_too_few(self):
         with pytest.raises(ValueError, match="nearest must be at least 1, not 0"):
             bne.convert(small_cnn(), DOMAINS, nearest=0)

@@ -18,6 +18,9 @@ from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 Domains = Tensor | Sequence[int] | Sequence[str]
 """The domains of N images: indices or names."""
 
+CPU_VALUES = 2**20
+"""Values of input images beyond which a CPU, its caches full, runs branches faster one by one."""
+
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
@@ -227,10 +230,15 @@ class DomainEnsemble(nn.Module):
             own: (N,), each image's own domain, if its images are to define the statistics.
         """
         count = images.shape[0]
+        if chosen is not None and own is not None and self.max_branches is not None:
+            raise ValueError(
+                "nearest and max_branches do not go together in training: a domain's images, whose "
+                "statistics its branch needs, would be spread over several runs"
+            )
         if chosen is None:
             chosen = torch.arange(len(self.domains), device=images.device).expand(count, -1)
         # All images under their first domain, then all under their second, and so on.
-        runs = chosen.T.split(self.max_branches or chosen.shape[1])
+        runs = chosen.T.split(self.max_branches or self._branches_at_once(images, chosen.shape[1]))
         outputs = []
         for domains in runs:
             output = self._run_branches(images, domains, own)
@@ -241,6 +249,12 @@ class DomainEnsemble(nn.Module):
                 )
             outputs.append(output.unflatten(0, (len(domains), count)))
         return torch.cat(outputs).transpose(0, 1)
+
+    def _branches_at_once(self, images: Tensor, branches: int) -> int:
+        """As many as are fastest: all of them, but on a CPU only what fits its caches."""
+        if self.training or not images.is_cpu or torch.compiler.is_compiling():
+            return branches
+        return min(branches, max(1, CPU_VALUES // max(1, images.numel())))
 
     def _run_branches(self, images: Tensor, domains: Tensor, own: Tensor | None) -> Any:
         """All images under their first of `domains`, (m, N), then under their second, and so on."""
