@@ -214,3 +214,9 @@ def test_a_process_group_of_its_own_is_refused_in_one_sentence():
         bne.convert(model, DOMAINS)
     with pytest.raises(ValueError, match=r"'1' is synchronised over a process group of its own"):
         bne.DomainEnsemble(model, DOMAINS)
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.5, "always"])
+def test_a_momentum_that_is_no_share_is_refused(momentum):
+    with pytest.raises(ValueError, match="momentum must be between 0 and 1, None or 'keep'"):
+        bne.convert(small_cnn(), DOMAINS, momentum=momentum)

@@ -47,8 +47,8 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
         num_domains: K.
         momentum: of the new layers; "keep" takes over each old layer's own.
     """
-    if not (momentum is None or momentum == "keep" or isinstance(momentum, float | int)):
-        raise ValueError(f"momentum must be a number, None or 'keep', not {momentum!r}")
+    if not (momentum is None or momentum == "keep" or _is_share(momentum)):
+        raise ValueError(f"momentum must be between 0 and 1, None or 'keep', not {momentum!r}")
     check_copyable(model)
     passes = Passes()
     layers: dict[nn.Module, nn.Module] = {}
@@ -136,6 +136,10 @@ def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
     for key, child in layer.named_children():
         plain.add_module(key, child)
     return plain.train(layer.training)
+
+
+def _is_share(value: object) -> bool:
+    return isinstance(value, float | int) and 0 <= value <= 1
 
 
 def _pooled(population: Moments) -> Moments:

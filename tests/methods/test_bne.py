@@ -72,3 +72,8 @@ def test_the_domain_loss_is_finite_where_a_weight_vanishes(batch):
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         BNE(small_cnn(), DOMAINS, **options)
+
+
+def test_a_negative_domain_loss_is_refused():
+    with pytest.raises(ValueError, match="domain_loss must be at least 0, not -1"):
+        BNE(small_cnn(), DOMAINS, domain_loss=-1)

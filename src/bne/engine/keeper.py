@@ -116,7 +116,10 @@ class Keeper:
         self.wait()
         paths = checkpoints.all_of(self._folder.checkpoints)
         last = f"the last good checkpoint is {paths[-1]}" if paths else "there is no checkpoint yet"
-        return f"{last}; lower the learning rate, or clip gradients (train.optimiser.clip)."
+        return (
+            f"{last}; train anew, in another folder, with a lower learning rate or with clipped "
+            "gradients (train.optimiser.clip)."
+        )
 
     def wait(self) -> None:
         """Returns when everything is written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -94,4 +95,5 @@ def joined(device: torch.device | str) -> Iterator[Processes]:
         raise TrainingError("Another process of the run has ended; its error says why.") from error
     finally:
         if ours:
+            gc.collect()  # what still held the group would end it only with the interpreter
             distributed.destroy_process_group()

@@ -79,58 +79,89 @@ def run(
         DataError: The images do not fit the recipe.
     """
     with joined(device) as processes, kept(processes.device):
-        place = RunFolder(Path(folder))
-        finished = place.check(recipe, resume=resume)
-        if finished is not None:
-            return finished
-        setting = Setting.of(recipe, prepared, processes, split_file)
-        heard = listeners if processes.first else ()
-        with (
-            place.alone() if processes.first else nullcontext(),
-            noticed() as interruption,
-            Keeper(place, setting) as keeper,
-        ):
-            checkpoint = keeper.resumed() if resume else None
-            progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
-            environment = describe(processes.device, recipe.weights)
-            if processes.first:
-                place.begin(recipe, environment, progress.epochs)
-            for listener in heard:
-                listener.started(_plan(setting, place, progress))
-            trainer = Trainer(
-                setting,
-                progress,
-                place,
-                keeper,
-                interruption,
-                heard,
-                graphs=_graphs(graphs, processes),
-                checkpoint_seconds=checkpoint_seconds,
-                checkpoint_steps=checkpoint_steps,
-            )
-            training = _train(trainer, setting, progress, checkpoint)
-            method = _finish(trainer, setting, progress, training)
-            keeper.model(place.model, method)
-            analysis = {}
-            if analyse and processes.first:
-                analysis = plain(analyse(_trained(setting, method)))
-            keeper.wait()
-            result = Result(
-                recipe=plain(recipe.to_dict()),
-                environment=environment,
-                epochs=progress.epochs,
-                accuracy=select(progress.epochs),
-                precision=setting.precision,
-                target_images="unlabelled" if setting.uses_target else "unseen",
-                analysis=analysis,
-                seconds=trainer.seconds,
-            )
-            if processes.first:
-                place.finish(result)
-            processes.wait()
+        # In a function of its own, so that nothing of the run outlives the group of processes.
+        return _carry_out(
+            processes,
+            recipe,
+            prepared,
+            Path(folder),
+            split_file=split_file,
+            listeners=listeners,
+            analyse=analyse,
+            resume=resume,
+            graphs=graphs,
+            checkpoint_seconds=checkpoint_seconds,
+            checkpoint_steps=checkpoint_steps,
+        )
+
+
+def _carry_out(
+    processes: Processes,
+    recipe: Recipe,
+    prepared: PreparedImages,
+    folder: Path,
+    *,
+    split_file: Path | None,
+    listeners: Sequence[Listener],
+    analyse: Callable[[Trained], dict[str, Any]] | None,
+    resume: bool,
+    graphs: bool | None,
+    checkpoint_seconds: float,
+    checkpoint_steps: int | None,
+) -> Result:
+    """What `run` does, as one of several processes."""
+    place = RunFolder(folder)
+    finished = place.check(recipe, resume=resume)
+    if finished is not None:
+        return finished
+    setting = Setting.of(recipe, prepared, processes, split_file)
+    heard = listeners if processes.first else ()
+    with (
+        place.alone() if processes.first else nullcontext(),
+        noticed() as interruption,
+        Keeper(place, setting) as keeper,
+    ):
+        checkpoint = keeper.resumed() if resume else None
+        progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
+        environment = describe(processes.device, recipe.weights)
+        if processes.first:
+            place.begin(recipe, environment, progress.epochs)
         for listener in heard:
-            listener.finished(result)
-        return result
+            listener.started(_plan(setting, place, progress))
+        trainer = Trainer(
+            setting,
+            progress,
+            place,
+            keeper,
+            interruption,
+            heard,
+            graphs=_graphs(graphs, processes),
+            checkpoint_seconds=checkpoint_seconds,
+            checkpoint_steps=checkpoint_steps,
+        )
+        training = _train(trainer, setting, progress, checkpoint)
+        method = _finish(trainer, setting, progress, training)
+        keeper.model(place.model, method)
+        analysis = {}
+        if analyse and processes.first:
+            analysis = plain(analyse(_trained(setting, method)))
+        keeper.wait()
+        result = Result(
+            recipe=plain(recipe.to_dict()),
+            environment=environment,
+            epochs=progress.epochs,
+            accuracy=select(progress.epochs),
+            precision=setting.precision,
+            target_images="unlabelled" if setting.uses_target else "unseen",
+            analysis=analysis,
+            seconds=trainer.seconds,
+        )
+        if processes.first:
+            place.finish(result)
+        processes.wait()
+    for listener in heard:
+        listener.finished(result)
+    return result
 
 
 def _train(

@@ -66,6 +66,8 @@ class BNE(BranchMethod):
         max_branches: int | None = None,
     ) -> None:
         super().__init__(distance_training)
+        if domain_loss < 0:
+            raise ValueError(f"domain_loss must be at least 0, not {domain_loss}")
         if domain_loss and not weight_gradient:
             raise ValueError(
                 f"domain_loss={domain_loss} trains through the weights: it needs weight_gradient"

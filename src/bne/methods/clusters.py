@@ -31,7 +31,7 @@ def find_clusters(points: NDArray[np.float32], count: int, smallest: int) -> Lab
 
     if len(points) < count:
         raise ValueError(f"{len(points)} images cannot make {count} clusters: ask for fewer")
-    model = KMeans(count, n_init=10, random_state=0).fit(points)  # type: ignore[no-untyped-call]
+    model = KMeans(count, n_init=10, random_state=0).fit(points)
     labels: Labels = model.labels_.astype(np.int64)
     smallest = min(smallest, len(points) // count)
     sizes = np.bincount(labels, minlength=count)
