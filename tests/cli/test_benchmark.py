@@ -13,6 +13,7 @@ import pytest
 from bne.evaluation.records import read
 from tests.cli.test_data_check import bne
 from tests.evaluation.test_benchmark import write_pictures
+from tests.evaluation.test_ray_engine import figures
 
 SMALL = (
     "backbone=small_cnn weights=null resize=32 per_domain=4 validation=0.2 head.epochs=1 "
@@ -158,3 +159,41 @@ def test_a_benchmark_that_was_killed_goes_on(
     assert len({record.digest for record in read(records)}) == len(read(records)) == 6
     left = [path for path in tmp_path.iterdir() if path != records]
     assert all(path.stem.split("_")[-1] in done for path in left)  # killed before they were removed
+
+
+@pytest.mark.slow
+def test_a_local_ray_gives_the_same_records(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.chdir(tmp_path)  # relative paths mean this folder, wherever workers are
+    command = ("benchmark", "--data", data, "--targets", "photo", *SETTINGS, "--json")
+    assert bne(*command, "--out", "ray", "--engine", "ray", "--device", "cpu") == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert bne(*command, "--out", "local", "--device", "cpu") == 0
+    assert json.loads(capsys.readouterr().out) == ours
+    assert [path.name for path in Path("ray").iterdir()] == ["records.jsonl"]
+    theirs = {record.row: figures(record) for record in read(Path("local/records.jsonl"))}
+    records = read(Path("ray/records.jsonl"))
+    assert len(records) == 2
+    assert {record.row: figures(record) for record in records} == theirs
+
+    # Nothing is left to do: no Ray is started.
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert bne(*command, "--out", "ray", "--engine", "ray") == 0
+    assert json.loads(capsys.readouterr().out) == ours
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ray-address", "auto"], "--ray-address is for Ray; add --engine ray"),
+        (["--gpus-per-run", 0.25], "--gpus-per-run is for Ray; add --engine ray"),
+        (["--engine", "ray", "--parallel", 2], "--parallel is for --engine local"),
+    ],
+)
+def test_options_of_the_other_engine(
+    arguments: list[object], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bne("benchmark", "--benchmark", "pacs", *arguments) == 1
+    assert message in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """`bne benchmark`: train and test every method on every target, and print the table."""
 
+import sys
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,12 +15,20 @@ if TYPE_CHECKING:
 
     from bne.data.images import ImageSet
     from bne.evaluation.plan import Item
+    from bne.evaluation.ray_engine import Cluster
     from bne.evaluation.runs import Job, Outcome
 
 EPILOG = (
     "Example: bne benchmark --data data/pacs --table ablation-pacs-resnet18 --seeds 3"
     " --recipe pacs-resnet18-standard --weights resnet18.safetensors"
 )
+
+
+class Engine(StrEnum):
+    """What carries the runs out."""
+
+    LOCAL = "local"
+    RAY = "ray"
 
 
 class Rule(StrEnum):
@@ -113,6 +123,25 @@ def benchmark(
     parallel: Annotated[
         int, typer.Option(min=1, help="How many runs share the device at a time.")
     ] = 1,
+    engine: Annotated[
+        Engine, typer.Option(help="Run on this machine, or on a Ray cluster.")
+    ] = Engine.LOCAL,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the Ray cluster: host:port, or auto for the one this machine is part of.",
+            show_default="a local one, started for these runs",
+        ),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            max=1,
+            help="On Ray, the share of a GPU that a run takes: 0.25 for four on one.",
+            show_default="1",
+        ),
+    ] = None,
     limit: Annotated[
         int | None, typer.Option(min=1, help="Run at most so many now.", show_default=False)
     ] = None,
@@ -147,6 +176,7 @@ def benchmark(
     from bne.evaluation.runs import Job
     from bne.evaluation.tables import RULES, find_records
 
+    cluster = _cluster(engine, ray_address, gpus_per_run, parallel)
     images = open_images(data) if data else None
     experiment = choose(
         table=table,
@@ -161,7 +191,7 @@ def benchmark(
     file = records or out / "records.jsonl"
     known = read(file)
     left = [item for item, record in find_records(items, known) if record is None][:limit]
-    seconds = estimate(left, known)
+    seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
     if dry_run:
         return benchmark_output.show_plan(items, left, seconds, as_json)
@@ -169,14 +199,34 @@ def benchmark(
     if data and images:
         typer.echo(benchmark_output.summary(items, left, seconds), err=True)
         _check(left, images, data)
-        job = Job(data, cache, out, file, _device(device), parallel, analyse, keep_models)
-        failed = _run(left, images, job)
+        place = device if cluster else _device(device)  # what auto is, a cluster says itself
+        job = Job(data, cache, out, file, place, parallel, analyse, keep_models)
+        failed = _run(left, images, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
     benchmark_output.show_table(experiment, found, rules, output.value, as_json, failed)
     if failed:
         raise typer.Exit(1)
     return None
+
+
+def _cluster(
+    engine: Engine, address: str | None, gpus_per_run: float | None, parallel: int
+) -> "Cluster | None":
+    """The Ray cluster, if one is wanted."""
+    from bne.data.images import DataError
+
+    if engine is Engine.LOCAL:
+        given = {"--ray-address": address, "--gpus-per-run": gpus_per_run}
+        for name, value in given.items():
+            if value is not None:
+                raise DataError(f"{name} is for Ray; add --engine ray, or leave it out.")
+        return None
+    if parallel > 1:
+        raise DataError("--parallel is for --engine local; Ray goes by --gpus-per-run instead.")
+    from bne.evaluation.ray_engine import Cluster
+
+    return Cluster(address, gpus_per_run or 1.0)
 
 
 def _check(items: "Sequence[Item]", images: "ImageSet", data: Path) -> None:
@@ -190,22 +240,28 @@ def _check(items: "Sequence[Item]", images: "ImageSet", data: Path) -> None:
         check_data(item.recipe, images, split_file)
 
 
-def _run(items: "Sequence[Item]", images: "ImageSet", job: "Job") -> "list[Outcome]":
+def _run(
+    items: "Sequence[Item]", images: "ImageSet", job: "Job", cluster: "Cluster | None"
+) -> "list[Outcome]":
     """Carries out the runs; returns those that failed."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from bne.cli.train import _prepare
     from bne.evaluation.benchmark import execute
+    from bne.evaluation.ray_engine import execute_on_ray
 
     console = Console(stderr=True, markup=False, highlight=False)
-    for size in {item.recipe.resize for item in items}:
-        _prepare(images, job.cache, size, skip_bad=False, show=True)
+    if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
+        for size in {item.recipe.resize for item in items}:
+            _prepare(images, job.cache, size, skip_bad=False, show=True)
+    outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
-    with Progress(*bars, console=console, transient=True) as progress:
+    # Ray prints on stdout when a worker dies, and that is for the table.
+    with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
         task = progress.add_task("Training networks", total=len(items))
-        for outcome in execute(items, job):
+        for outcome in outcomes:
             benchmark_output.show_outcome(console, outcome)
             progress.advance(task)
             if outcome.record is None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bne.evaluation.runs import Job
 
 DIED = "its process died, perhaps for lack of memory"
+STOPPED = "Stopped; what was done is saved, and the same command goes on."
 
 
 def execute(items: Sequence[Item], job: Job) -> Iterator[Outcome]:
@@ -92,7 +93,7 @@ def _interrupted_by_signals() -> Iterator[None]:
     """A context that Ctrl-C and SIGTERM leave in order."""
 
     def stop(*_: object) -> None:
-        raise Interrupted("Stopped; what was done is saved, and the same command goes on.")
+        raise Interrupted(STOPPED)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
