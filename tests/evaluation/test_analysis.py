@@ -197,3 +197,13 @@ def test_sources_without_held_out_images() -> None:
     none = {s: replace(split, validation=()) for s, split in model.splits.items()}
     report = analyse(replace(model, splits=none))
     assert report["sources"]["domain_accuracy"]["validation"] == {}
+
+
+@pytest.mark.parametrize(("option", "value"), [("nearest", 1), ("mix", "statistics")])
+def test_branches_that_the_answer_left_out_are_analysed_too(option: str, value: object) -> None:
+    model = trained("bne")
+    whole = analyse(model)["target"]["accuracy"]
+    setattr(model.method.net, option, value)
+    found = analyse(model)["target"]["accuracy"]
+    for key in ("by_branch", "by_rank", "by_weighting"):
+        assert found[key] == whole[key]

@@ -168,7 +168,7 @@ def benchmark(
     Finished runs are recorded and never repeated: the same command goes on where it was stopped,
     and the table always shows what is recorded. Exits with 1 when a run failed.
     """
-    from bne.cli.train import _device, _parse
+    from bne.cli import common
     from bne.data.sources import open_images
     from bne.evaluation.experiments import choose
     from bne.evaluation.plan import estimate, plan
@@ -187,7 +187,9 @@ def benchmark(
         targets=targets.split(",") if targets else (),
         domains=images.domains if images else (),
     )
-    items = plan(experiment, seeds, _parse(settings or []), weights=weights, images=images)
+    items = plan(
+        experiment, seeds, common.parse_settings(settings or []), weights=weights, images=images
+    )
     file = records or out / "records.jsonl"
     known = read(file)
     left = [item for item, record in find_records(items, known) if record is None][:limit]
@@ -199,7 +201,8 @@ def benchmark(
     if data and images:
         typer.echo(benchmark_output.summary(items, left, seconds), err=True)
         _check(left, images, data)
-        place = device if cluster else _device(device)  # what auto is, a cluster says itself
+        # What auto is, a cluster says itself.
+        place = device if cluster else common.choose_device(device)
         job = Job(data, cache, out, file, place, parallel, analyse, keep_models)
         failed = _run(left, images, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
@@ -247,14 +250,14 @@ def _run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from bne.cli.train import _prepare
+    from bne.cli import common
     from bne.evaluation.benchmark import execute
     from bne.evaluation.ray_engine import execute_on_ray
 
     console = Console(stderr=True, markup=False, highlight=False)
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
         for size in {item.recipe.resize for item in items}:
-            _prepare(images, job.cache, size, skip_bad=False, show=True)
+            common.prepare(images, job.cache, size, skip_bad=False, show=True)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []

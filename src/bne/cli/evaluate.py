@@ -42,7 +42,7 @@ def evaluate(
 
     For models with branches also of the nearest branch, of uniform weights and of each branch.
     """
-    from bne.cli.train import _device, _prepare
+    from bne.cli import common
     from bne.data.sources import open_images
     from bne.engine.saved import load_model
     from bne.evaluation.evaluate import evaluate_model
@@ -51,8 +51,8 @@ def evaluate(
     images = open_images(data)
     wanted = domains.split(",") if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
-    where = _device(device)
-    prepared = _prepare(images, cache, transform.resize, skip_bad=False, show=True)
+    where = common.choose_device(device)
+    prepared = common.prepare(images, cache, transform.resize, skip_bad=False, show=True)
     shares = evaluate_model(method.to(where), transform, info.classes, prepared, wanted, where)
     if as_json:
         plain = {

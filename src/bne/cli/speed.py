@@ -64,7 +64,7 @@ def speed(
     """
     import torch
 
-    from bne.cli.train import _device
+    from bne.cli import common
     from bne.data.images import DataError
     from bne.engine.precision import effective
     from bne.models.registry import find
@@ -81,7 +81,7 @@ def speed(
         own_size = find(backbone).preprocessing.size
     except ValueError as error:
         raise DataError(f"--backbone: {error}") from None
-    where = torch.device(_device(device))
+    where = torch.device(common.choose_device(device))
     on_gpu = where.type == "cuda"
     settings = Settings(
         backbone=backbone,

@@ -3,15 +3,13 @@
 import os
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import train_output
+from bne.cli import common, train_output
 
 if TYPE_CHECKING:
-    from bne.data.images import ImageSet
-    from bne.data.prepared import PreparedImages
     from bne.engine.listeners import ClosingListener
     from bne.engine.recipe import Recipe
 
@@ -115,7 +113,7 @@ def train(
         "weights": weights,
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    chosen = load(recipe, {**_parse(settings or []), **given})
+    chosen = load(recipe, {**common.parse_settings(settings or []), **given})
     if data is None and not dry_run:
         raise typer.BadParameter("say where the images are.", param_hint="--data")
     if data is not None:
@@ -129,11 +127,11 @@ def train(
     from bne.engine.run import run
 
     folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
-    place = _device(device)
+    place = common.choose_device(device)
     first = os.environ.get("RANK", "0") == "0"
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []
-    prepared = _prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)
+    prepared = common.prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
@@ -150,61 +148,8 @@ def train(
         train_output.show_result(result, folder, as_json)
 
 
-def _parse(settings: list[str]) -> dict[str, Any]:
-    from bne.data.images import DataError
-    from bne.engine.yaml_text import parse
-
-    parsed = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not (key and equals):
-            raise DataError(f"--set {setting}: write it as key=value, train.epochs=20 for example.")
-        try:
-            parsed[key] = parse(value)
-        except ValueError as error:
-            raise DataError(f"--set {setting}: {error}.") from None
-    return parsed
-
-
 def _name(recipe: str, chosen: "Recipe") -> str:
     return f"{recipe}-{chosen.method}-{'+'.join(chosen.target)}-{chosen.seed}"
-
-
-def _device(name: str) -> str:
-    import torch
-
-    from bne.data.images import DataError
-
-    if name not in ("auto", "cpu", "cuda"):
-        raise DataError(f"--device {name}: choose auto, cpu or cuda.")
-    there = torch.cuda.is_available()
-    if name == "cuda" and not there:
-        raise DataError("--device cuda: PyTorch finds no GPU here; choose cpu.")
-    return "cuda" if there and name != "cpu" else "cpu"
-
-
-def _prepare(
-    images: "ImageSet", cache: Path | None, size: int, *, skip_bad: bool, show: bool
-) -> "PreparedImages":
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from bne.data.cache import prepare
-
-    console = Console(stderr=True, quiet=not show)
-    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
-    with bar:
-        task = bar.add_task("Preparing images", total=len(images))
-        prepared = prepare(
-            images,
-            cache,
-            size,
-            skip_bad=skip_bad,
-            progress=lambda done, _: bar.update(task, completed=done),
-        )
-    for problem in prepared.skipped:
-        console.print(f"Skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
-    return prepared
 
 
 def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:

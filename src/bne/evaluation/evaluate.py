@@ -90,7 +90,7 @@ def evaluate_model(
     Raises:
         DataError: A domain or class is unknown.
     """
-    labels = _translated(prepared.images.classes, classes).to(device)
+    labels = translated(prepared.images.classes, classes).to(device)
     feed = Feed(prepared, device)
     sums = Sums()
     for domain in domains:
@@ -129,7 +129,7 @@ def _shares(classes: Sequence[str], correct: list[int], images: list[int]) -> di
     return {name: Share.of(*count) for name, count in counts.items() if count[1]}
 
 
-def _translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:
+def translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:
     """(C,), what each class of the data is to the model."""
     unknown = [name for name in theirs if name not in known]
     if unknown:

@@ -29,7 +29,7 @@ class View:
         nearness: (N, K), the larger the nearer an image lies to a branch's domain.
         points: where the images lie in the space of domains, if that is what weighs them.
         known: where the K domains lie there.
-        mix: what the weights combine, "logits" or "probabilities".
+        mix: what the weights combine, as in `DomainEnsemble`.
     """
 
     logits: Tensor
@@ -51,7 +51,8 @@ class View:
 
     def answers_under(self, weights: Tensor) -> Tensor:
         """(N,), the class that the branches see together under other weights, (N, K)."""
-        scores = self.branch_logits if self.mix == "logits" else self.branch_logits.softmax(2)
+        softened = self.mix == "probabilities"
+        scores = self.branch_logits.softmax(2) if softened else self.branch_logits
         return (weights.unsqueeze(2) * scores).sum(1).argmax(1)
 
     def other_weights(self) -> dict[str, Tensor]:
@@ -75,13 +76,16 @@ def view(method: Method, images: Tensor) -> View:
     net = method.net
     assert isinstance(net, DomainEnsemble)
     out = method.explain(images)  # type: ignore[operator]  # torch types attributes as modules
+    branch_logits = out.branch_logits
+    if net.nearest is not None or net.mix == "statistics":
+        branch_logits = net._branches(images, None, None)  # the answer needed some of them at most
     points = known = None
     nearness = out.weights
     if isinstance(out, Prediction):
         points = out.embedding
         known = net.domain_embeddings().select(points.layers)
         nearness = -ranking_distance(net)(points, known)
-    return View(out.logits, out.weights, out.branch_logits, nearness, points, known, net.mix)
+    return View(out.logits, out.weights, branch_logits, nearness, points, known, net.mix)
 
 
 def ranking_distance(net: DomainEnsemble) -> Distance:

@@ -1,0 +1,94 @@
+"""`bne analyze`: make the latent space of a trained model visible."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
+
+
+def analyze(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
+    data: Annotated[
+        Path,
+        typer.Option(
+            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            show_default=False,
+        ),
+    ],
+    domains: Annotated[
+        str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="To map, joined by commas.", show_default="the first, the middle and the last"
+        ),
+    ] = None,
+    images: Annotated[
+        int, typer.Option(min=1, help="At most so many of each domain, drawn at random.")
+    ] = 500,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the maps.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to write.", show_default="analysis in RUN")
+    ] = None,
+    device: Annotated[
+        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
+    ] = "auto",
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="BNE_CACHE",
+            help="Where prepared images are kept.",
+            show_default="bne in the user's cache folder",
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+) -> None:
+    """Write a page, figures and numbers of how a trained model sees domains, seen or not.
+
+    The folder gets index.html, which needs nothing else, analysis.json, and every figure as PNG
+    and PDF.
+    """
+    from rich.console import Console
+
+    from bne.cli import common
+    from bne.data.images import DataError
+    from bne.data.sources import open_images
+    from bne.engine.saved import load_model
+
+    try:
+        from bne.report.content import analyse_images
+        from bne.report.write import write_analysis
+    except ModuleNotFoundError as error:
+        if error.name != "matplotlib":
+            raise
+        message = "matplotlib is not installed; pip install 'bne[report]' brings it."
+        raise DataError(message) from None
+    method, transform, info = load_model(run / "model" if (run / "model").is_dir() else run)
+    pictures = open_images(data)
+    wanted = domains.split(",") if domains else list(pictures.domains)
+    pictures.indices_of(wanted)  # fails on an unknown domain before anything is decoded
+    where = common.choose_device(device)
+    prepared = common.prepare(pictures, cache, transform.resize, skip_bad=False, show=True)
+    folder = out or run / "analysis"
+    folder.mkdir(parents=True, exist_ok=True)  # fails before anything is computed
+    with Console(stderr=True).status("Looking at images"):
+        analysis = analyse_images(
+            method.to(where),
+            transform,
+            info,
+            prepared,
+            wanted,
+            layers=layers.split(",") if layers else None,
+            images=images,
+            seed=seed,
+            device=where,
+        )
+        files = write_analysis(folder, analysis)
+    if as_json:
+        typer.echo(json.dumps(analysis.to_dict(), indent=2))
+    else:
+        typer.echo(f"{files[0]}: the page, with {len(files) - 1} files of figures and numbers.")

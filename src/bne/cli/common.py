@@ -1,0 +1,64 @@
+"""What several verbs do alike."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bne.data.images import ImageSet
+    from bne.data.prepared import PreparedImages
+
+
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """The values of `--set key=value`, by dotted key."""
+    from bne.data.images import DataError
+    from bne.engine.yaml_text import parse
+
+    parsed = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not (key and equals):
+            raise DataError(f"--set {setting}: write it as key=value, train.epochs=20 for example.")
+        try:
+            parsed[key] = parse(value)
+        except ValueError as error:
+            raise DataError(f"--set {setting}: {error}.") from None
+    return parsed
+
+
+def choose_device(name: str) -> str:
+    """`cpu` or `cuda`, from what `--device` says."""
+    import torch
+
+    from bne.data.images import DataError
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise DataError(f"--device {name}: choose auto, cpu or cuda.")
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise DataError("--device cuda: PyTorch finds no GPU here; choose cpu.")
+    return "cuda" if there and name != "cpu" else "cpu"
+
+
+def prepare(
+    images: "ImageSet", cache: Path | None, size: int, *, skip_bad: bool, show: bool
+) -> "PreparedImages":
+    """Decodes and resizes images, with a progress bar the first time."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from bne.data import cache as image_cache
+
+    console = Console(stderr=True, quiet=not show)
+    bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+    with bar:
+        task = bar.add_task("Preparing images", total=len(images))
+        prepared = image_cache.prepare(
+            images,
+            cache,
+            size,
+            skip_bad=skip_bad,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
+    for problem in prepared.skipped:
+        console.print(f"Skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
+    return prepared

@@ -1,0 +1,157 @@
+"""The latent space of a trained model in numbers, from what it said of single images."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from bne.evaluation.measures import calibration, calibration_error, confusion
+from bne.evaluation.observed import NOT_RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from bne.evaluation.observed import Location, Observed, Weighing
+
+Numbers = dict[str, Any]
+
+NO_BRANCHES = (
+    "This method has no branches that it weighs: there are no weights, no similarities and no map."
+)
+NO_POINTS = (
+    "This method does not weigh its branches by distances in the space of domains: there are no "
+    "similarities, no layers to compare and no map."
+)
+NONE_SEEN = (
+    "None of these images is of a domain that the model has a branch of: nothing can be said of "
+    "how well it tells domains apart."
+)
+NOT_ALL_RUN = (
+    "Not every branch is run for every image: accuracies that would need those answers are left "
+    "out."
+)
+
+
+def latent_numbers(observed: Observed) -> Numbers:
+    """Numbers, ready for JSON, named as in `bne.evaluation.analysis`, all of them by domain.
+
+    `accuracy` of the `prediction` and, of methods that weigh branches, `by_rank` (nearest branch
+    first), `by_branch` and `by_weighting`; `calibration_error` and `reliability` (15 bins);
+    `confusion`, a row a true class; mean `weights`; `similarity` (mean 1 / distance) and
+    `similarity_share`, the same with rows that add up to 1; `domain_accuracy`; and `layers`, the
+    share of each in the distances of images of seen domains, and the domain accuracy it has
+    alone. What does not apply is absent, and `left_out` says why, in sentences.
+    """
+    everything = {domain: observed.rows_of(domain) for domain in observed.domains}
+    bins = {d: calibration(observed.logits[r], observed.truth[r]) for d, r in everything.items()}
+    numbers: Numbers = {
+        "accuracy": {"prediction": _scores(observed, observed.answers)},
+        "calibration_error": {d: calibration_error(counts.tolist()) for d, counts in bins.items()},
+        "reliability": {d: _reliability(counts) for d, counts in bins.items()},
+        "confusion": {d: _confusion(observed, rows) for d, rows in everything.items()},
+        "left_out": [],
+    }
+    if observed.weighing is None:
+        return {**numbers, "left_out": [NO_BRANCHES]}
+    _add_branches(numbers, observed, observed.weighing)
+    if observed.location is None:
+        numbers["left_out"].append(NO_POINTS)
+    else:
+        _add_location(numbers, observed, observed.weighing, observed.location)
+    return numbers
+
+
+def _add_branches(numbers: Numbers, observed: Observed, weighing: Weighing) -> None:
+    answers = {
+        "by_branch": dict(zip(observed.branches, weighing.by_branch.unbind(1), strict=True)),
+        "by_weighting": weighing.by_weighting,
+    }
+    for what, by_name in answers.items():
+        numbers["accuracy"][what] = {
+            name: _scores(observed, own) for name, own in by_name.items() if _all_run(own)
+        }
+    ranks = [own for own in weighing.by_rank.unbind(1) if _all_run(own)]
+    numbers["accuracy"]["by_rank"] = [_scores(observed, own) for own in ranks]
+    if not _all_run(weighing.by_branch):
+        numbers["left_out"].append(NOT_ALL_RUN)
+    numbers["weights"] = _means(observed, weighing.weights)
+    nearest = weighing.nearness.argmax(1)
+    numbers["domain_accuracy"] = _domain_scores(observed, nearest)
+    if not numbers["domain_accuracy"]:
+        numbers["left_out"].append(NONE_SEEN)
+
+
+def _add_location(
+    numbers: Numbers, observed: Observed, weighing: Weighing, location: Location
+) -> None:
+    smallest = torch.finfo(weighing.nearness.dtype).tiny
+    similarity = _means(observed, (-weighing.nearness).clamp_min(smallest).reciprocal())
+    numbers["similarity"] = similarity
+    numbers["similarity_share"] = {
+        domain: {name: value / sum(row.values()) for name, value in row.items()}
+        for domain, row in similarity.items()
+    }
+    seen = [observed.rows_of(d) for d in observed.domains if d in observed.branches]
+    if not seen:
+        return
+    rows = torch.cat(seen)
+    totals = {
+        layer: float(own[rows].double().sum()) for layer, own in location.layer_distances.items()
+    }
+    whole = sum(totals.values()) or 1.0
+    numbers["layers"] = {
+        layer: {
+            "share": totals[layer] / whole,
+            "domain_accuracy": _domain_scores(observed, own.argmin(1)),
+        }
+        for layer, own in location.layer_distances.items()
+    }
+
+
+def _all_run(answers: Tensor) -> bool:
+    return bool((answers != NOT_RUN).all())
+
+
+def _score(right: Tensor) -> dict[str, int]:
+    return {"correct": int(right.sum()), "images": len(right)}
+
+
+def _scores(observed: Observed, answers: Tensor) -> dict[str, dict[str, int]]:
+    right = answers == observed.truth
+    return {domain: _score(right[observed.rows_of(domain)]) for domain in observed.domains}
+
+
+def _domain_scores(observed: Observed, nearest: Tensor) -> dict[str, dict[str, int]]:
+    """How many images of each domain that has a branch lie nearest to it; `nearest` is (N,)."""
+    return {
+        domain: _score(nearest[observed.rows_of(domain)] == observed.branches.index(domain))
+        for domain in observed.domains
+        if domain in observed.branches
+    }
+
+
+def _means(observed: Observed, values: Tensor) -> dict[str, dict[str, float]]:
+    """Of (N, K), by domain and branch."""
+    means = {d: values[observed.rows_of(d)].double().mean(0).tolist() for d in observed.domains}
+    return {d: dict(zip(observed.branches, row, strict=True)) for d, row in means.items()}
+
+
+def _confusion(observed: Observed, rows: Tensor) -> list[list[int]]:
+    classes = len(observed.classes)
+    counts: list[list[int]] = confusion(
+        observed.answers[rows], observed.truth[rows], classes
+    ).tolist()
+    return counts
+
+
+def _reliability(bins: Tensor) -> list[dict[str, float]]:
+    """Mean confidence, accuracy and images of each bin, (3, bins), that has images."""
+    columns: Sequence[Sequence[float]] = bins.T.tolist()
+    return [
+        {"confidence": sure / count, "accuracy": right / count, "images": int(count)}
+        for count, sure, right in columns
+        if count
+    ]

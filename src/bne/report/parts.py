@@ -1,0 +1,87 @@
+"""Pieces of a page; every text given is escaped."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING
+
+from bne.report.pictures import data_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+# Nothing may be asked of any network; plotly hands pictures over as blobs.
+_POLICY = (
+    "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+)
+
+
+def document(title: str, style: str, body: str) -> str:
+    """A whole page that asks nothing of any network.
+
+    Args:
+        title: of the page.
+        style: its CSS.
+        body: HTML.
+    """
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
+<meta http-equiv="Content-Security-Policy" content="{_POLICY}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="icon" href="data:,"><style>
+{style}</style></head>
+<body>
+{body}
+</body></html>
+"""
+
+
+def section(anchor: str, title: str, *parts: str) -> str:
+    """A section with a heading, from HTML."""
+    content = "\n".join(part for part in parts if part)
+    return f'<section id="{escape(anchor)}"><h2>{escape(title)}</h2>\n{content}\n</section>'
+
+
+def paragraph(text: str) -> str:
+    """A paragraph."""
+    return f"<p>{escape(text)}</p>"
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first column names the rows."""
+    cells = "".join(f'<th scope="col">{escape(text)}</th>' for text in head)
+    lines = "".join(
+        f'<tr><th scope="row">{escape(name)}</th>'
+        + "".join(f"<td>{escape(text)}</td>" for text in texts)
+        + "</tr>\n"
+        for name, *texts in rows
+    )
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
+        f"<table><caption>{escape(caption)}</caption>\n<tr>{cells}</tr>\n{lines}</table></div>"
+    )
+
+
+def picture(png: bytes, alt: str) -> str:
+    """A figure of 150 pixels an inch, with a text for those who cannot see it."""
+    width = int.from_bytes(png[16:20]) * 96 // 150  # a PNG begins with its size
+    source = data_url("image/png", png)
+    return (
+        f'<figure class="figure"><img width="{width}" alt="{escape(alt)}" src="{source}"></figure>'
+    )
+
+
+def bars(weights: Mapping[str, float], colours: Mapping[str, str]) -> str:
+    """Shares by name, as bars in their colours."""
+    return "".join(
+        f'{escape(name)} {100 * weight:.0f} %<span class="bar" '
+        f'style="width:{100 * weight:.1f}%;background:{colours[name]}"></span>'
+        for name, weight in weights.items()
+    )
+
+
+def json_script(anchor: str, content: object) -> str:
+    """Data for scripts, in which no text can end the element."""
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    return f'<script type="application/json" id="{escape(anchor)}">{text}</script>'

@@ -1,0 +1,126 @@
+"""The page in a real browser."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bne.report.write import write_analysis
+from tests.report.models import analysis
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+pytest.importorskip("plotly", reason="needs plotly, without which a page holds no script")
+
+CHROMIUM = Path("/usr/bin/chromium")
+HOSTILE = '<img src=x onerror="document.title=1">$x_{$</script>&lt;'
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page whose domains, classes and files have names that would break an unwary page."""
+    _, found = analysis(images=12, layers=["bn2"])
+    observed = replace(
+        found.observed,
+        domains=(*found.observed.domains[:-1], f"w{HOSTILE}"),
+        classes=tuple(f"{name}{HOSTILE}" for name in found.observed.classes),
+    )
+    rename = {"webcam": f"w{HOSTILE}"}
+    change = lambda one: replace(  # noqa: E731
+        one, name=one.name + HOSTILE, domain=rename.get(one.domain, one.domain)
+    )
+    numbers = _renamed(found.numbers, rename)
+    images = found.prepared.images
+    prepared = replace(
+        found.prepared,
+        images=replace(images, domains=tuple(rename.get(d, d) for d in images.domains)),
+    )
+    hostile = replace(
+        found,
+        observed=observed,
+        prepared=prepared,
+        numbers=numbers,
+        points=[change(one) for one in found.points],
+        examples={kind: [change(one) for one in own] for kind, own in found.examples.items()},
+    )
+    return write_analysis(tmp_path_factory.mktemp("page"), hostile)[0]
+
+
+def _renamed(content, names):
+    if isinstance(content, dict):
+        return {names.get(key, key): _renamed(value, names) for key, value in content.items()}
+    return [_renamed(one, names) for one in content] if isinstance(content, list) else content
+
+
+@pytest.fixture(scope="module")
+def browser():
+    if not CHROMIUM.exists() or not os.access(CHROMIUM, os.X_OK):
+        pytest.skip(f"needs Chromium at {CHROMIUM}")
+    with sync_api.sync_playwright() as playwright:
+        options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
+        with playwright.chromium.launch(**options) as running:
+            yield running
+
+
+def opened(browser, page_file: Path, width: int):
+    """The page, and what it said and asked for."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(page_file.as_uri())
+    page.wait_for_selector("#stage.ready")
+    return page, said, asked
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_it_renders_without_a_complaint(browser, page_file: Path, width: int) -> None:
+    page, said, asked = opened(browser, page_file, width)
+    assert said == []
+    assert [url for url in asked if not url.startswith("data:")] == [page_file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.title().startswith("bne on art")
+    assert HOSTILE in page.title()
+    broken = "[...document.images].filter((one) => !one.complete || !one.naturalWidth).length"
+    assert page.evaluate(broken) == 0
+    assert (
+        page.locator("#plot .scatterlayer .trace").count() == 9
+    )  # 5 domains, 4 of lines and stars
+    page.close()
+
+
+def test_pointing_at_an_image_shows_it(browser, page_file: Path) -> None:
+    page, said, _ = opened(browser, page_file, 1280)
+    before = page.get_attribute("#hover-image", "src")
+    lines = page.locator("#plot .scatterlayer .trace").nth(5).locator("path.js-line")
+    drawn = lines.first.get_attribute("d")
+    expected = page.evaluate(
+        """() => {
+          const data = JSON.parse(document.getElementById("map-data").textContent);
+          const own = data.points.flatMap((one, i) => (one.domain === 2 ? [i] : []));
+          return [data.thumbnails[own[3]], data.points[own[3]].name];
+        }"""
+    )
+    point = page.locator("#plot .scatterlayer .trace").nth(2).locator("path.point").nth(3)
+    point.scroll_into_view_if_needed()
+    box = point.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_function(
+        "name => document.getElementById('hover-name').textContent === name", arg=expected[1]
+    )
+    source = page.get_attribute("#hover-image", "src")
+    assert source == "data:image/jpeg;base64," + expected[0] != before
+    assert page.locator("#hover-weights .bar").count() == 3
+    page.wait_for_function(
+        "before => document.querySelectorAll('#plot .scatterlayer .trace')[5]"
+        ".querySelector('path.js-line').getAttribute('d') !== before",
+        arg=drawn,
+    )
+    page.select_option("#layer", label="bn2")
+    moved = page.evaluate("document.getElementById('plot').data[0].x[0]")
+    assert moved == page.evaluate(
+        "JSON.parse(document.getElementById('map-data').textContent).maps[1].x[0]"
+    )
+    assert said == []
+    page.close()

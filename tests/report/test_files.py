@@ -1,0 +1,108 @@
+"""What an analysis writes."""
+
+import base64
+import io
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from bne.data.prepared import PreparedImages
+from bne.report import interactive, pictures
+from bne.report.pictures import BUDGET, thumbnails
+from bne.report.theme import looks
+from bne.report.write import write_analysis
+from tests.report.models import analysis
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    _, found = analysis(layers=["bn2"])
+    return write_analysis(tmp_path_factory.mktemp("analysis"), found)
+
+
+def test_every_figure_is_a_png_and_a_pdf(written: list[Path]) -> None:
+    maps = ["map-all-layers", "map-bn2"]
+    figures = [*maps, "similarity", "accuracy", "layers", "calibration", "confusion"]
+    folder = written[0].parent
+    for name in figures:
+        with Image.open(folder / f"{name}.png") as image:
+            image.verify()
+        assert (folder / f"{name}.pdf").read_bytes()[:5] == b"%PDF-"
+        assert b"%%EOF" in (folder / f"{name}.pdf").read_bytes()[-10:]
+    names = [f"{name}.{form}" for name in figures for form in ("png", "pdf")]
+    assert [path.name for path in written] == ["index.html", "analysis.json", *names]
+    assert {path.name for path in folder.iterdir()} == {path.name for path in written}
+
+
+def test_the_page_holds_everything_and_asks_for_nothing(written: list[Path]) -> None:
+    page = written[0].read_text()
+    assert len(page) < 15_000_000
+    own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert not re.search(r"""(src|href)=["'](?!data:|#)""", own)
+    assert own.count("<img") == own.count("<img alt=") + own.count("<img width=") + own.count(
+        '<img id="hover-image" alt='
+    )
+    ids = re.findall(r' id="([^"]+)"', own)
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(
+    ("method", "absent"),
+    [
+        ("deepall", {"map-all-layers", "similarity", "layers"}),
+        ("dnet", {"map-all-layers", "similarity", "layers"}),
+    ],
+)
+def test_methods_without_a_space_of_domains(method: str, absent: set[str], tmp_path: Path) -> None:
+    _, found = analysis(method)
+    names = {path.stem for path in write_analysis(tmp_path, found)}
+    assert not names & absent
+    assert {"accuracy", "calibration", "confusion"} <= names
+    page = (tmp_path / "index.html").read_text()
+    (sentence,) = found.numbers["left_out"]
+    assert sentence in page
+    assert ('id="images"' in page) == (method == "dnet")
+
+
+def test_without_plotly_the_page_shows_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interactive, "_plotly", lambda: None)
+    _, found = analysis(images=4, layers=["bn1"])
+    write_analysis(tmp_path, found)
+    page = (tmp_path / "index.html").read_text()
+    assert "<script" not in page
+    png = base64.b64encode((tmp_path / "map-all-layers.png").read_bytes()).decode()
+    assert png in page
+
+
+def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    _, found = analysis("deepall")
+    write_analysis(tmp_path, found)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert json.loads((tmp_path / "analysis.json").read_text())["model"]["method"] == "deepall"
+
+
+def test_many_noisy_thumbnails_keep_to_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "BUDGET", BUDGET // 400)
+    noise = torch.randint(0, 256, (20, 96, 96, 3), dtype=torch.uint8)
+    prepared = PreparedImages(None, noise, Path())
+    found = thumbnails(prepared, range(20))
+    assert sum(map(len, found)) <= BUDGET // 400
+    with Image.open(io.BytesIO(base64.b64decode(found[0]))) as image:
+        assert image.format == "JPEG"
+        assert image.width in pictures.SIDES[1:]
+
+
+def test_domains_look_different() -> None:
+    names = [f"d{k}" for k in range(24)]
+    found = looks(names, seen=names[:12])
+    assert len({(look.colour, look.marker) for look in found.values()}) == 24
+    assert len({look.colour for look in list(found.values())[:8]}) == 8
+    seen = {look.marker for look in found.values() if look.seen}
+    assert not seen & {look.marker for look in found.values() if not look.seen}
