@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 from bne.data.images import DataError
 from bne.data.splits import Split
 from bne.evaluation.analysis import analyse
-from bne.evaluation.latent import NO_BRANCHES, NO_POINTS, NONE_SEEN, NOT_ALL_RUN
+from bne.evaluation.latent import NO_BRANCHES, NO_POINTS, NONE_SEEN
 from bne.evaluation.observed import sample
 from bne.report import content
 from bne.report.content import SAME_WEIGHTS
@@ -99,8 +99,6 @@ def test_examples_are_the_extremes_of_each_domain() -> None:
         ("deepall", {}, NO_BRANCHES),
         ("dnet", {}, NO_POINTS),
         ("bne", {"domains": TARGET}, NONE_SEEN),
-        ("bne", {"options": {"nearest": 1}}, NOT_ALL_RUN),
-        ("bne", {"options": {"mix": "statistics"}}, NOT_ALL_RUN),
         ("bne", {"options": {"distance": "uniform"}}, SAME_WEIGHTS),
     ],
 )
@@ -111,15 +109,13 @@ def test_what_does_not_apply_is_left_out(method, settings, sentence) -> None:
     assert json.loads(text)["left_out"] == found.numbers["left_out"]
 
 
-def test_branches_that_were_not_run_are_not_scored() -> None:
-    _, found = analysis(options={"nearest": 1})
-    accuracy = found.numbers["accuracy"]
-    assert len(accuracy["by_rank"]) == 1
-    assert accuracy["by_rank"][0] == accuracy["prediction"]
-    assert accuracy["by_branch"] == accuracy["by_weighting"] == {}
-    _, whole = analysis()
-    assert whole.numbers["left_out"] == []
-    assert len(whole.numbers["accuracy"]["by_rank"]) == 3
+@pytest.mark.parametrize("options", [{"nearest": 1}, {"mix": "statistics"}], ids=str)
+def test_branches_that_the_answer_left_out_are_scored_too(options) -> None:
+    _, found = analysis(options=options)
+    assert found.numbers["left_out"] == []
+    assert len(found.numbers["accuracy"]["by_rank"]) == 3
+    if "nearest" in options:
+        assert found.numbers["accuracy"]["by_rank"][0] == found.numbers["accuracy"]["prediction"]
 
 
 def test_samples_are_drawn_by_the_seed() -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bne.evaluation.measures import calibration, calibration_error, confusion
-from bne.evaluation.observed import NOT_RUN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,10 +27,6 @@ NO_POINTS = (
 NONE_SEEN = (
     "None of these images is of a domain that the model has a branch of: nothing can be said of "
     "how well it tells domains apart."
-)
-NOT_ALL_RUN = (
-    "Not every branch is run for every image: accuracies that would need those answers are left "
-    "out."
 )
 
 
@@ -70,13 +65,9 @@ def _add_branches(numbers: Numbers, observed: Observed, weighing: Weighing) -> N
         "by_weighting": weighing.by_weighting,
     }
     for what, by_name in answers.items():
-        numbers["accuracy"][what] = {
-            name: _scores(observed, own) for name, own in by_name.items() if _all_run(own)
-        }
-    ranks = [own for own in weighing.by_rank.unbind(1) if _all_run(own)]
+        numbers["accuracy"][what] = {name: _scores(observed, own) for name, own in by_name.items()}
+    ranks = weighing.by_rank.unbind(1)
     numbers["accuracy"]["by_rank"] = [_scores(observed, own) for own in ranks]
-    if not _all_run(weighing.by_branch):
-        numbers["left_out"].append(NOT_ALL_RUN)
     numbers["weights"] = _means(observed, weighing.weights)
     nearest = weighing.nearness.argmax(1)
     numbers["domain_accuracy"] = _domain_scores(observed, nearest)
@@ -109,10 +100,6 @@ def _add_location(
         }
         for layer, own in location.layer_distances.items()
     }
-
-
-def _all_run(answers: Tensor) -> bool:
-    return bool((answers != NOT_RUN).all())
 
 
 def _score(right: Tensor) -> dict[str, int]:

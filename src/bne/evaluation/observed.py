@@ -28,13 +28,10 @@ if TYPE_CHECKING:
     from bne.evaluation.views import View
     from bne.methods import Method
 
-NOT_RUN = -1
-"""In the place of a class, where a branch was not run."""
-
 
 @dataclass(frozen=True, eq=False)
 class Weighing:
-    """What K weighted branches say of N images, on the CPU; classes are `NOT_RUN` if unknown.
+    """What K weighted branches say of N images, on the CPU.
 
     Attributes:
         weights: (N, K).
@@ -166,23 +163,14 @@ def _look(
     if not branches(method):
         return method.predict(images).float().cpu(), None, None
     seen = view(method, images)
-    ran = seen.branch_logits.isfinite().all(2)
-    nearest_first = seen.nearness.argsort(dim=1, descending=True, stable=True)
     weighing = Weighing(
         seen.weights.float().cpu(),
         seen.nearness.float().cpu(),
-        _answers(seen.branch_answers(), ran),
-        _answers(seen.ranked_answers(), ran.gather(1, nearest_first)),
-        {
-            name: _answers(seen.answers_under(weights), ran.all(1))
-            for name, weights in seen.other_weights().items()
-        },
+        seen.branch_answers().cpu(),
+        seen.ranked_answers().cpu(),
+        {name: seen.answers_under(weights).cpu() for name, weights in seen.other_weights().items()},
     )
     return seen.logits.float().cpu(), weighing, _locate(method, seen, numbers, kept)
-
-
-def _answers(answers: Tensor, ran: Tensor) -> Tensor:
-    return answers.where(ran, NOT_RUN).cpu()
 
 
 def _locate(method: Method, seen: View, numbers: Tensor, kept: Tensor) -> Location | None:
