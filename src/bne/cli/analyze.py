@@ -6,21 +6,15 @@ from typing import Annotated
 
 import typer
 
+from bne.cli import common
+
 EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
 
 
 def analyze(
     run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
-    data: Annotated[
-        Path,
-        typer.Option(
-            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
-            show_default=False,
-        ),
-    ],
-    domains: Annotated[
-        str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
-    ] = None,
+    data: common.Data,
+    domains: common.Domains = None,
     layers: Annotated[
         str | None,
         typer.Option(
@@ -34,17 +28,8 @@ def analyze(
     out: Annotated[
         Path | None, typer.Option(help="The folder to write.", show_default="analysis in RUN")
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
-    ] = "auto",
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="BNE_CACHE",
-            help="Where prepared images are kept.",
-            show_default="bne in the user's cache folder",
-        ),
-    ] = None,
+    device: common.Device = "auto",
+    cache: common.Cache = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Write a page, figures and numbers of how a trained model sees domains, seen or not.
@@ -54,7 +39,6 @@ def analyze(
     """
     from rich.console import Console
 
-    from bne.cli import common
     from bne.data.images import DataError
     from bne.data.sources import open_images
     from bne.engine.saved import load_model

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import benchmark_output
+from bne.cli import benchmark_output, common
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +54,7 @@ def benchmark(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV. "
-            "Without it nothing is run: the table shows what is recorded.",
+            help=f"{common.SOURCES} Without it nothing is run: the table shows what is recorded.",
             show_default=False,
         ),
     ] = None,
@@ -117,9 +116,7 @@ def benchmark(
             help="The file that finished runs are added to.", show_default="records.jsonl in --out"
         ),
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
-    ] = "auto",
+    device: common.Device = "auto",
     parallel: Annotated[
         int, typer.Option(min=1, help="How many runs share the device at a time.")
     ] = 1,
@@ -147,14 +144,7 @@ def benchmark(
     ] = None,
     analyse: Annotated[bool, typer.Option(help="Record what trained networks do inside.")] = True,
     keep_models: Annotated[bool, typer.Option(help="Keep trained networks in --out.")] = False,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="BNE_CACHE",
-            help="Where prepared images are kept.",
-            show_default="bne in the user's cache folder",
-        ),
-    ] = None,
+    cache: common.Cache = None,
     rule: Annotated[
         Rule,
         typer.Option(help="Which epoch's network is shown; the oracle is chosen on the target."),
@@ -168,7 +158,6 @@ def benchmark(
     Finished runs are recorded and never repeated: the same command goes on where it was stopped,
     and the table always shows what is recorded. Exits with 1 when a run failed.
     """
-    from bne.cli import common
     from bne.data.sources import open_images
     from bne.evaluation.experiments import choose
     from bne.evaluation.plan import estimate, plan
@@ -250,7 +239,6 @@ def _run(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from bne.cli import common
     from bne.evaluation.benchmark import execute
     from bne.evaluation.ray_engine import execute_on_ray
 

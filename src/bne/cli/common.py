@@ -1,11 +1,30 @@
 """What several verbs do alike."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 if TYPE_CHECKING:
     from bne.data.images import ImageSet
     from bne.data.prepared import PreparedImages
+
+SOURCES = "A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV."
+
+Data = Annotated[Path, typer.Option(help=SOURCES, show_default=False)]
+Cache = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="BNE_CACHE",
+        help="Where prepared images are kept.",
+        show_default="bne in the user's cache folder",
+    ),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")]
+Domains = Annotated[
+    str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
+]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import data_prepare
+from bne.cli import common, data_prepare
 
 if TYPE_CHECKING:
     from bne.data.check import Report
@@ -26,7 +26,7 @@ def check(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            help=common.SOURCES,
             show_default=False,
         ),
     ],

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from bne.cli import common
+
 EPILOG = "Example: bne data prepare data/pacs --cache /scratch/bne"
 
 
@@ -13,22 +15,13 @@ def prepare(
     path: Annotated[
         Path,
         typer.Argument(
-            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            help=common.SOURCES,
             show_default=False,
         ),
     ],
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="BNE_CACHE",
-            help="Where prepared images are kept.",
-            show_default="bne in the user's cache folder",
-        ),
-    ] = None,
+    cache: common.Cache = None,
     size: Annotated[int, typer.Option(min=1, help="Height and width to resize to.")] = 256,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")
-    ] = False,
+    skip_bad: common.SkipBad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Decode and resize every image once, so that training starts at once.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bne.cli import common
+
 if TYPE_CHECKING:
     from bne.evaluation.evaluate import Shares
 
@@ -15,34 +17,16 @@ EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sket
 
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
-    data: Annotated[
-        Path,
-        typer.Option(
-            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
-            show_default=False,
-        ),
-    ],
-    domains: Annotated[
-        str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
-    ] = "auto",
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="BNE_CACHE",
-            help="Where prepared images are kept.",
-            show_default="bne in the user's cache folder",
-        ),
-    ] = None,
+    data: common.Data,
+    domains: common.Domains = None,
+    device: common.Device = "auto",
+    cache: common.Cache = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Test a trained model on any domains, seen or not: accuracy a domain and a class.
 
     For models with branches also of the nearest branch, of uniform weights and of each branch.
     """
-    from bne.cli import common
     from bne.data.sources import open_images
     from bne.engine.saved import load_model
     from bne.evaluation.evaluate import evaluate_model

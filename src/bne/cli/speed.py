@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bne.cli import common
+
 if TYPE_CHECKING:
     from bne.speed import Settings
     from bne.speed.records import Record
@@ -40,9 +42,7 @@ def speed(
         int | None,
         typer.Option(min=1, help="Height and width of images.", show_default="the backbone's own"),
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
-    ] = "auto",
+    device: common.Device = "auto",
     precision: Annotated[
         Precision, typer.Option(help="On a GPU; the CPU computes in float32.")
     ] = Precision.BF16,
@@ -64,7 +64,6 @@ def speed(
     """
     import torch
 
-    from bne.cli import common
     from bne.data.images import DataError
     from bne.engine.precision import effective
     from bne.models.registry import find

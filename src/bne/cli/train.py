@@ -23,7 +23,7 @@ def train(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV.",
+            help=common.SOURCES,
             show_default=False,
         ),
     ] = None,
@@ -59,23 +59,12 @@ def train(
         Path | None,
         typer.Option(help="The run's folder.", show_default="runs/recipe-method-target-seed"),
     ] = None,
-    device: Annotated[
-        str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")
-    ] = "auto",
+    device: common.Device = "auto",
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with an interrupted run in the folder.")
     ] = False,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="BNE_CACHE",
-            help="Where prepared images are kept.",
-            show_default="bne in the user's cache folder",
-        ),
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")
-    ] = False,
+    cache: common.Cache = None,
+    skip_bad: common.SkipBad = False,
     tensorboard: Annotated[
         bool, typer.Option(help="Write metrics for TensorBoard into the run's folder.")
     ] = True,
