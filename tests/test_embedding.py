@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bne import Embedding
-from bne.norm import Moments
+from bne.moments import Moments
 
 
 @pytest.fixture

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from bne.norm import DomainBatchNorm, Moments
+from bne.moments import Moments
+from bne.norm import DomainBatchNorm
 
 pytest.importorskip("triton", reason="Triton is not installed")
 kernels = pytest.importorskip("bne.kernels")

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from bne import DomainBatchNorm
-from bne.norm import Moments, pool
+from bne.moments import Moments, pool
 
 
 def everyone(ids):

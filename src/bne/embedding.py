@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 import torch
 from torch import Tensor
 
-from bne.norm import Moments
+from bne.moments import Moments
 
 
 @dataclass(frozen=True, eq=False)

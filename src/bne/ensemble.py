@@ -12,7 +12,8 @@ from torch.utils.checkpoint import checkpoint
 from bne import distances as distance_registry
 from bne.distances import Distance, inverse_weights
 from bne.embedding import Embedding
-from bne.norm import DomainBatchNorm, Moments, Rule
+from bne.moments import Moments
+from bne.norm import DomainBatchNorm, Rule
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]

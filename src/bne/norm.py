@@ -14,68 +14,25 @@ Everything is built from the moments of single images: a domain batch's are thos
 pooled. `bne.kernels` says the same in fewer passes over memory, for a GPU.
 """
 
-import math
 import threading
 from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
+from bne.gathering import pool_across_processes
+from bne.moments import (
+    Moments,
+    image_moments,
+    pool,
+    samples_of,
+    values_per_channel,
+)
+
 FUSED = ("drop", "act")
 """What timm's fused layers do after batch norm, by the names of their parts, in order."""
-
-
-class Moments(NamedTuple):
-    """Mean and biased variance of every channel.
-
-    Attributes:
-        mean: (..., C).
-        var: (..., C).
-    """
-
-    mean: Tensor
-    var: Tensor
-
-
-def image_moments(samples: Tensor) -> Moments:
-    """Each image's own moments, in float32 at least.
-
-    Args:
-        samples: (N, rows, C, *spatial), the activations of N images.
-
-    Returns:
-        Moments of shape (N, C).
-    """
-    dims = (1, *range(3, samples.ndim))
-    samples = at_least_float32(samples)
-    if not samples.is_cpu:
-        var, mean = torch.var_mean(samples, dim=dims, correction=0)
-        return Moments(mean, var)
-    # On a CPU `var_mean` takes several times as long.
-    mean = samples.mean(dims, keepdim=True)
-    var = (samples - mean).square().mean(dims)
-    return Moments(mean.view_as(var), var)
-
-
-def pool(members: Moments, share: Tensor, group: Tensor | None = None) -> Moments:
-    """Moments of groups, from those of their members, by the law of total variance.
-
-    Args:
-        members: moments of shape (..., M, C) that broadcast over the groups.
-        share: (..., M), the part of each member in a group; a group's parts add up to 1.
-        group: (M,), the only one of the groups, (K, M) in `share`, that each member has a part in,
-            if that is so: it saves memory.
-
-    Returns:
-        Moments of shape (..., C).
-    """
-    share = share.unsqueeze(-1)
-    mean = (share * members.mean).sum(-2)
-    centre = mean.unsqueeze(-2) if group is None else mean[group]
-    spread = members.var + (members.mean - centre).square()
-    return Moments(mean, (share * spread).sum(-2))
 
 
 class Passes(threading.local):
@@ -198,7 +155,7 @@ class DomainBatchNorm(nn.Module):
         Returns:
             The normalised input, of the shape and dtype of `x`.
         """
-        samples = _samples(x, domains.shape[0])
+        samples = samples_of(x, domains.shape[0])
         population = self.population
         if members is not None and self.training:
             synchronised = self.synchronised and distributed.is_initialized()
@@ -225,9 +182,9 @@ class DomainBatchNorm(nn.Module):
             The normalised input, and the images' moments, (N, C), where they are comparable with
             the domains'; otherwise None.
         """
-        samples = _samples(x, images)
+        samples = samples_of(x, images)
         population = self.population
-        if _values(samples) > 1:
+        if values_per_channel(samples) > 1:
             if kernels := _kernels(samples):
                 x, *own = kernels.by_instance(x, (self.weight, self.bias), self.eps)
                 moments = Moments(*own)
@@ -256,7 +213,7 @@ class DomainBatchNorm(nn.Module):
         Returns:
             The normalised input, of the shape and dtype of `x`.
         """
-        samples = _samples(x, weights.shape[0])
+        samples = samples_of(x, weights.shape[0])
         population = self.population
         if population is None:
             return self._normalise(samples, image_moments(samples))
@@ -273,7 +230,7 @@ class DomainBatchNorm(nn.Module):
         if self.num_batches_tracked is not None and track:
             present = torch.zeros_like(self.num_batches_tracked)
             present.index_add_(0, domains, members.to(present.dtype))
-            self.num_batches_tracked += present * _values(x.unsqueeze(1)) > 1
+            self.num_batches_tracked += present * values_per_channel(x.unsqueeze(1)) > 1
         affine = self.weight, self.bias
         momentum = self.momentum if track else 0.0
         normalised: Tensor = kernels.by_batch(
@@ -290,9 +247,9 @@ class DomainBatchNorm(nn.Module):
         belongs = ((domains == each) & members).to(moments.mean.dtype)  # (K, N)
         count = belongs.sum(1)
         batch = pool(moments, belongs / count.clamp_min(1).unsqueeze(1), domains)
-        count = count * _values(samples)
+        count = count * values_per_channel(samples)
         if self.synchronised and distributed.is_initialized():
-            batch, count = _across_processes(batch, count)
+            batch, count = pool_across_processes(batch, count)
         population = self.population
         if population is None:
             return batch
@@ -385,22 +342,6 @@ Rule = Callable[[DomainBatchNorm, Tensor], Tensor]
 """What a pass does at every layer: takes the layer and its input, returns the output."""
 
 
-def _samples(x: Tensor, images: int) -> Tensor:
-    """Views (N * rows, C, *spatial) as (N, rows, C, *spatial)."""
-    rows = x.shape[0] // images if images else 1
-    if x.shape[0] != images * rows:
-        raise ValueError(
-            f"a batch-norm layer got {x.shape[0]} rows for {images} images: "
-            "every image must own the same number of consecutive rows"
-        )
-    return x.view(images, rows, *x.shape[1:])
-
-
-def _values(samples: Tensor) -> int:
-    """How many values a channel has in one image of (N, rows, C, *spatial)."""
-    return math.prod((samples.shape[1], *samples.shape[3:]))
-
-
 def _kernels(samples: Tensor) -> Any:
     """`bne.kernels` if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
     suit = (
@@ -409,7 +350,7 @@ def _kernels(samples: Tensor) -> Any:
         and samples.ndim > 3
         and samples.shape[1] == 1
         and samples.numel() > 0
-        and _values(samples) < 2**22
+        and values_per_channel(samples) < 2**22
         # A compiler fuses the plain form by itself.
         and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
         and _are_worth_a_launch(samples)
@@ -432,35 +373,3 @@ def _import_kernels() -> Any:
             raise
         return None
     return kernels
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """The same values; half precision is too coarse for statistics."""
-    return x if x.dtype.itemsize >= 4 else x.float()
-
-
-def _across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
-    """Pools every process's domain statistics, (K, C), by its number of values, (K,)."""
-    channels = local.mean.shape[1]
-    packed = torch.cat([count.unsqueeze(1), *local], dim=1)
-    everyone: Tensor = _Gather.apply(packed)  # (P, K, 1 + 2 C)
-    counts, means, variances = everyone.transpose(0, 1).split([1, channels, channels], dim=2)
-    total = counts.sum(1)
-    share = counts / total.clamp_min(1).unsqueeze(1)
-    return pool(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
-
-
-class _Gather(torch.autograd.Function):
-    """Stacks every process's tensor; each gets back the sum of all gradients for its own."""
-
-    @staticmethod
-    def forward(_: Any, mine: Tensor) -> Tensor:
-        everyone = mine.new_empty(distributed.get_world_size() * mine.shape[0], *mine.shape[1:])
-        distributed.all_gather_into_tensor(everyone, mine.contiguous())
-        return everyone.view(-1, *mine.shape)
-
-    @staticmethod
-    def backward(_: Any, gradient: Tensor) -> Tensor:
-        gradient = gradient.clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(gradient)
-        return gradient[distributed.get_rank()]

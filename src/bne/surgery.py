@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.norm import FUSED, DomainBatchNorm, Moments, Passes, at_least_float32, pool
+from bne.moments import Moments, at_least_float32, pool
+from bne.norm import FUSED, DomainBatchNorm, Passes
 
 Momentum = float | None | Literal["keep"]
 

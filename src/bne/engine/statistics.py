@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.norm import DomainBatchNorm, Moments, image_moments, pool
+from bne.moments import Moments, image_moments, pool
+from bne.norm import DomainBatchNorm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.norm import FUSED, Moments, _across_processes, at_least_float32
+from bne.gathering import pool_across_processes
+from bne.moments import Moments, at_least_float32
+from bne.norm import FUSED
 
 
 class SynchronisedBatchNorm(_BatchNorm):
@@ -47,7 +49,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         count = mean.new_full((1,), x.numel() / x.shape[1])
         batch = Moments(mean.unsqueeze(0), var.unsqueeze(0))
         if distributed.is_initialized():
-            batch, count = _across_processes(batch, count)
+            batch, count = pool_across_processes(batch, count)
         self._track(Moments(batch.mean[0], batch.var[0]), count)
         scale = (batch.var + self.eps).rsqrt()
         scale = scale if self.weight is None else scale * self.weight

@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bne.norm import DomainBatchNorm, Moments, _samples, _values, image_moments
+from bne.moments import Moments, image_moments, samples_of, values_per_channel
+from bne.norm import DomainBatchNorm
 
 Affine = Literal["domain", "shared"]
 
@@ -60,13 +61,17 @@ class OptimisedNorm(DomainBatchNorm):
         The arguments, and which of the domain's statistics are taken, are those of
         `DomainBatchNorm.by_domain`.
         """
-        samples = _samples(x, domains.shape[0])
+        samples = samples_of(x, domains.shape[0])
         own = image_moments(samples)
         statistics = self.population
         if members is not None and self.training:
             statistics = self._batch_statistics(samples, domains, members, track)
         if statistics is not None:
-            share = self.mixture.sigmoid()[domains].unsqueeze(1) if _values(samples) > 1 else 1.0
+            share = (
+                self.mixture.sigmoid()[domains].unsqueeze(1)
+                if values_per_channel(samples) > 1
+                else 1.0
+            )
             pairs = zip(own, statistics, strict=True)
             own = Moments(*(image + share * (known[domains] - image) for image, known in pairs))
         return self._rescale(self._normalise(samples, own), domains)
@@ -81,7 +86,7 @@ class OptimisedNorm(DomainBatchNorm):
         if self.scales is None or self.shifts is None:
             return x
         images = 1 if domains is None else domains.shape[0]
-        samples = _samples(x, images)
+        samples = samples_of(x, images)
         shape = (images, 1, self.num_features, *(1,) * (samples.ndim - 3))
         scale, shift = (
             values.mean(0) if domains is None else values.expand(self.num_domains, -1)[domains]

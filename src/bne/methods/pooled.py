@@ -11,7 +11,7 @@ from bne.distances import Distance
 from bne.embedding import Embedding
 from bne.methods.bne import BNE
 from bne.methods.registry import register
-from bne.norm import Moments, pool
+from bne.moments import Moments, pool
 
 
 @register(

@@ -12,7 +12,7 @@ from bne.embedding import Embedding
 from bne.engine.precision import autocast
 from bne.ensemble import DomainEnsemble, convert
 from bne.models import build
-from bne.norm import Moments
+from bne.moments import Moments
 from bne.surgery import domain_layers
 
 if TYPE_CHECKING:
