@@ -105,7 +105,7 @@ def test_our_own_recipes() -> None:
     assert (standard.train.epochs, standard.train.warm_up, standard.head.epochs) == (20, 6, 2)
     assert standard.train.optimiser.head_factor == 10
     differing = {k for k, v in strong.to_dict().items() if v != standard.to_dict()[k]}
-    assert differing == {"augmentation"}
+    assert differing == {"augmentation", "exact_statistics"}
 
 
 def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path: Path) -> None:

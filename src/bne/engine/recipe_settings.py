@@ -15,13 +15,14 @@ Settings = Mapping[str, Any]
 Limit = tuple[Callable[[float], bool], str]
 
 _ABOVE_ZERO: Limit = (lambda x: x > 0, "above 0")
+_RATE: Limit = (lambda x: 0 < x <= 1e6, "above 0 and at most 1e6")
 _FROM_ZERO: Limit = (lambda x: x >= 0, "at least 0")
 _FROM_ONE: Limit = (lambda x: x >= 1, "at least 1")
 _SHARE: Limit = (lambda x: 0 <= x < 1, "at least 0 and below 1")
 _FACTOR: Limit = (lambda x: 0 < x <= 1, "above 0 and at most 1")
 # Every number has one, by the last part of its key.
 LIMITS = {
-    "learning_rate": _ABOVE_ZERO,
+    "learning_rate": _RATE,
     "momentum": _SHARE,
     "weight_decay": _FROM_ZERO,
     "head_factor": _ABOVE_ZERO,
