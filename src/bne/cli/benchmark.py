@@ -92,21 +92,8 @@ def benchmark(
             show_default=False,
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Initial weights: torchvision, timm or a file.", show_default="the recipe's"
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting of all runs, train.epochs=20 for instance; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    weights: common.Weights = None,
+    settings: common.Settings = None,
     out: Annotated[Path, typer.Option(help="The folder of the runs' own folders.")] = Path(
         "runs/benchmark"
     ),

@@ -25,6 +25,19 @@ Domains = Annotated[
     str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="Initial weights: torchvision, timm or a file.", show_default="the recipe's"),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any setting of the recipe, train.epochs=20 for instance; may be repeated.",
+        show_default=False,
+    ),
+]
 
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:

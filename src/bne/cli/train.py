@@ -40,21 +40,8 @@ def train(
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of all that is random.", show_default="the recipe's")
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option(
-            help="Initial weights: torchvision, timm or a file.", show_default="the recipe's"
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any setting of the recipe, train.epochs=20 for instance; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    weights: common.Weights = None,
+    settings: common.Settings = None,
     out: Annotated[
         Path | None,
         typer.Option(help="The run's folder.", show_default="runs/recipe-method-target-seed"),
