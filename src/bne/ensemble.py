@@ -80,8 +80,7 @@ class DomainEnsemble(nn.Module):
         weight_gradient: whether distance training shapes the space of domains through the weights.
         max_images: the most images to treat at once in evaluation; None sets no limit.
         max_branches: the most branches to run at once; None sets no limit. In training, branches
-            are then run again in the backward pass instead of being kept: with 1, a step takes
-            about twice the memory of the plain network's, whatever K is, and a quarter more time.
+            are then run again in the backward pass instead of being kept: less memory, more time.
     """
 
     def __init__(
