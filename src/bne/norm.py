@@ -300,9 +300,10 @@ class DomainBatchNorm(nn.Module):
         scale = (moments.var + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
-        shift = -moments.mean * scale
-        if self.bias is not None:
-            shift = shift + self.bias
+        if self.bias is None:
+            shift = -moments.mean * scale
+        else:
+            shift = torch.addcmul(self.bias, moments.mean, scale, value=-1)
         shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
         normalised = torch.addcmul(shift.view(shape), samples, scale.view(shape))
         return normalised.to(samples.dtype).flatten(0, 1)
