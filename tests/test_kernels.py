@@ -159,6 +159,14 @@ def test_activations_with_gaps_are_accepted():
     torch.testing.assert_close(y, expected)
 
 
+@pytest.mark.parametrize("way", ["by_batch", "by_population"])
+def test_domains_with_gaps_are_accepted(way):
+    case = Case(*SHAPES["channels first"])
+    case.domains = torch.stack((case.domains, 1000 + case.domains), 1)[:, 0]
+    case.members = torch.stack((case.members, ~case.members), 1)[:, 0]
+    case.compare(*getattr(case, way)())
+
+
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 def test_a_layer_on_a_gpu_uses_them():
     from bne import norm

@@ -80,6 +80,7 @@ def test_a_cuda_graph_refuses_to_repeat_what_is_random(batch):
     model.insert(6, nn.Dropout(0.5))
     net = bne.convert(model, DOMAINS, max_branches=1).double().cuda().train()
     images, _, ids = (tensor.cuda() for tensor in batch)
+    net.explain(images, ids)  # libraries set themselves up at their first use, not in a capture
     graph = torch.cuda.CUDAGraph()
     with (
         pytest.raises(RuntimeError, match="layer '6' draws random numbers"),

@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 
 from bne.gathering import pool_across_processes
@@ -295,8 +296,10 @@ class DomainBatchNorm(nn.Module):
                 samples.squeeze(1), affine, domains, moments, self.eps
             )
             return fused
-        if domains is not None:
-            moments = Moments(moments.mean[domains], moments.var[domains])
+        if constant and self._is_plain(samples.dtype, moments):
+            mean, var = moments.mean[0], moments.var[0]
+            x = samples.flatten(0, 1)
+            return F.batch_norm(x, mean, var, self.weight, self.bias, eps=self.eps)
         scale = (moments.var + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
@@ -304,9 +307,17 @@ class DomainBatchNorm(nn.Module):
             shift = -moments.mean * scale
         else:
             shift = torch.addcmul(self.bias, moments.mean, scale, value=-1)
+        if domains is not None:
+            scale, shift = scale.index_select(0, domains), shift.index_select(0, domains)
         shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
         normalised = torch.addcmul(shift.view(shape), samples, scale.view(shape))
         return normalised.to(samples.dtype).flatten(0, 1)
+
+    def _is_plain(self, dtype: torch.dtype, moments: Moments) -> bool:
+        """Whether torch's batch norm does it at once: the same moments, of a dtype it takes."""
+        exact = moments.mean.dtype
+        alike = self.weight is None or self.weight.dtype == exact
+        return moments.mean.shape[0] == 1 and alike and (dtype == exact or dtype.itemsize < 4)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
         before = self.population

@@ -48,7 +48,7 @@ def by_batch(
         momentum: share of the batch in the running statistics.
         eps: added to the variance.
     """
-    groups = _Groups(num_domains, domains, members)
+    groups = _Groups(num_domains, domains.contiguous(), members.contiguous())
     return _normalise(x, affine, groups, population or (None, None), momentum, eps)[0]
 
 
@@ -60,7 +60,7 @@ def by_population(
     eps: float,
 ) -> Tensor:
     """Normalises every row by given statistics of its domain, (K, C) each; see `by_batch`."""
-    groups = _Groups(len(population[0]), domains, None)
+    groups = _Groups(len(population[0]), domains.contiguous(), None)
     return _normalise(x, affine, groups, population, 0.0, eps)[0]
 
 
