@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint types unit format zoo lock clean
+.PHONY: demo test lint types docs unit format zoo lock clean
 
 demo: $(READY)
 	$(BIN)/bne demo
 
-test: lint types unit
+test: lint types docs unit
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -17,6 +17,10 @@ lint: $(READY)
 
 types: $(READY)
 	$(BIN)/mypy
+
+# Any warning fails; with --quiet none would. The variable silences a notice of the theme.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # A process a core, each with one thread: faster than one process with all cores.
 unit: $(READY)

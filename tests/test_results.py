@@ -21,7 +21,7 @@ from bne.evaluation.identity import settings
 from bne.evaluation.records import Record
 from bne.methods.registry import find
 from tests.cli.test_data_check import bne
-from tests.test_readme import ROOT
+from tests.docs.pages import ROOT
 
 FOLDER = ROOT / "results" / "pacs-resnet18"
 README = ROOT / "results" / "README.md"
@@ -140,7 +140,7 @@ def test_the_recipe_finds_the_recorded_runs(capsys: pytest.CaptureFixture[str]) 
 def test_the_command_of_the_search_finds_its_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (block,) = re.findall(r"```\n(bne .*?)```", README.read_text(), flags=re.DOTALL)
+    (block,) = re.findall(r"```bash\n(bne .*?)```", README.read_text(), flags=re.DOTALL)
     words = block.replace("\\\n", " ").replace("--data data/pacs", "").split()[1:]
     monkeypatch.chdir(ROOT)
     assert bne(*words, "--dry-run", "--json") == 0

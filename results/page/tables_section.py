@@ -38,7 +38,8 @@ def missing_section(wanted: Sequence[Wanted], records: Sequence[Record], file: s
         commands += [f"# {one.title}", one.command(file)]
     head = ["table", "runs missing, by row", "recorded"]
     text = "\n".join(commands)
-    return f"{table(head, rows, texts=2)}\n\n```\n{text}\n```"
+    note = "<!-- not run: needs PACS and a GPU -->"
+    return f"{table(head, rows, texts=2)}\n\n{note}\n```bash\n{text}\n```"
 
 
 def _started(found: Found) -> Found:

@@ -1,15 +1,13 @@
 """What docs/benchmarks.md says is so."""
 
 import re
-from pathlib import Path
 
-import pytest
 import typer
 
 from bne.cli.app import app
 from bne.engine.recipe_files import names
 from bne.evaluation.reference import tables
-from tests.test_readme import ROOT, run_blocks
+from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 
@@ -32,12 +30,3 @@ def test_every_kind_of_table_is_named() -> None:
     assert all(any(name.startswith(kind) for name in tables()) for kind in kinds)
     assert all(name.startswith(tuple(kinds)) for name in tables())
     assert tables().keys() <= set(names())
-
-
-def test_the_python_example_prints_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = run_blocks(PAGE, 1)["found"]
-    assert len(found) == 5 * 2 * 3
-    assert "| DeepAll | ours, last | … |" in capsys.readouterr().out

@@ -1,38 +1,24 @@
 """What docs/methods.md and docs/adding-a-method.md say, tried."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from bne.methods import create, entries, registry
+from tests.docs.pages import ROOT, blocks
 from tests.networks import DOMAINS, small_cnn
-
-DOCS = Path(__file__).resolve().parents[2] / "docs"
-
-
-def code(page):
-    (block,) = re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), flags=re.DOTALL)
-    return block
 
 
 @pytest.fixture
 def example():
-    return code("adding-a-method.md")
-
-
-def test_the_methods_page_runs():
-    names = {}
-    exec(code("methods.md"), names)
-    assert names["logits"].shape == (6, 7)
+    (block,) = (b for b in blocks("docs/adding-a-method.md") if b.language == "python")
+    return block.text
 
 
 def test_the_methods_page_names_every_method_and_option():
-    text = (DOCS / "methods.md").read_text()
+    text = (ROOT / "docs" / "methods.md").read_text()
     named = set(re.findall(r"`([\w-]+)`", text))
     for entry in entries():
         assert {entry.name, *entry.options} <= named
@@ -57,18 +43,6 @@ def test_the_example_trains(example, batch, monkeypatch):
     assert method.eval().predict(images).shape == (9, 4)
     meta = create("worst-domain", small_cnn(), DOMAINS).to("meta").train()
     meta(*(tensor.to("meta") for tensor in batch)).backward()  # so it can be recorded
-
-
-def test_the_example_is_a_command_line(example, tmp_path):
-    (tmp_path / "worst.py").write_text(example)
-    done = subprocess.run(
-        [sys.executable, "worst.py", "train", "--list-methods"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "worst-domain" in done.stdout
 
 
 def test_the_example_is_short(example):

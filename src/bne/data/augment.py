@@ -34,12 +34,12 @@ DRAWS = 10  # random numbers an image, as many as the strong augmentation takes
 class Augmentation:
     """Augments and normalises training batches.
 
-    "paper": a random crop and a random horizontal flip.
-    "strong": a random crop of at least half the area and an aspect of 3:4 to 4:3, resized; a random
-        flip; brightness, contrast and saturation scaled by 0.7 to 1.3 and hue turned by up to 0.3,
-        in this order; one image in ten made grey.
-    "randaugment": torchvision's `RandAugment`, 2 operations of magnitude 9, then "strong". Slow: it
-        takes the images one by one.
+    - "paper": a random crop and a random horizontal flip.
+    - "strong": a random crop of at least half the area and an aspect of 3:4 to 4:3, resized; a
+      random flip; brightness, contrast and saturation scaled by 0.7 to 1.3 and hue turned by up to
+      0.3, in this order; one image in ten made grey.
+    - "randaugment": torchvision's `RandAugment`, 2 operations of magnitude 9, then "strong". Slow:
+      it takes the images one by one.
     """
 
     def __init__(

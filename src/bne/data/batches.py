@@ -31,11 +31,12 @@ class DomainBatches:
     opens the next epoch.
 
     An epoch is a number of steps, one of
-        "largest": the largest domain is seen once, smaller ones more often (the default). On PACS
-            with the official split, 16 images a domain: 3531 // 16 = 220 steps where sketch is a
-            source, 2107 // 16 = 131 where it is the target.
-        "smallest": the smallest domain is seen once, larger ones in part.
-        a whole number: so many steps.
+
+    - "largest": the largest domain is seen once, smaller ones more often (the default). On PACS
+      with the official split, 16 images a domain: 3531 // 16 = 220 steps where sketch is a source,
+      2107 // 16 = 131 where it is the target.
+    - "smallest": the smallest domain is seen once, larger ones in part.
+    - a whole number: so many steps.
 
     Under several processes each takes its share of every domain batch; together they hold what one
     process would.

@@ -200,6 +200,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         DOMAIN_NET,
     )
 }
+"""All that are declared, by name."""
 
 
 def find_benchmark(name: str) -> Benchmark:

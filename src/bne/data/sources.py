@@ -23,6 +23,7 @@ def open_images(source: object) -> ImageSet:
 
     Args:
         source: One of
+
             - a folder `root/domain/class/image`, in which a domain may also be one `.tar` or
               `.zip` with members `class/image`;
             - a `.csv` file with the columns path, class and domain, paths relative to it;

@@ -1,7 +1,7 @@
 """Backbones and their weights.
 
-model = bne.models.build("resnet18", num_classes=7, weights="torchvision")
-bne.models.preprocessing(model)  # the input size and normalisation it expects
+`build("resnet18", num_classes=7, weights="torchvision")` makes a network, and `preprocessing` of
+it is the input size and the normalisation that it expects.
 """
 
 from bne.models.calibration import calibrate_batch_norm

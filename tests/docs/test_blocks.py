@@ -1,0 +1,154 @@
+"""Every code block of the README and the docs is run or, where it says why not, checked."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import typer
+
+from bne.cli.app import app
+from tests.docs.pages import LANGUAGES, PAGES, ROOT, blocks
+from tests.docs.running import check, commands, run_page
+
+WITH_CODE = [page for page in PAGES if any(block.executed for block in blocks(page))]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_names_a_language_that_we_know(page: str) -> None:
+    for block in blocks(page):
+        assert block.language in LANGUAGES, block.place
+        assert block.not_run is None or block.language == "bash", block.place
+
+
+def test_no_page_hides_code_that_would_not_be_seen() -> None:
+    """Counts the fences without a parser: none is swallowed by a list, a quote or another fence."""
+    for page in PAGES:
+        text = (ROOT / page).read_text()
+        assert len(re.findall(r"^ *```\w", text, re.MULTILINE)) == len(blocks(page)), page
+        assert text.count("```") == 2 * len(blocks(page)), page
+
+
+@pytest.mark.parametrize("page", WITH_CODE)
+def test_the_page_runs(page: str, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_page(page)
+    captured = capsys.readouterr()
+    if page in AFTERWARDS:
+        AFTERWARDS[page](names, captured.out)
+
+
+def _readme(names: dict[str, Any], output: str) -> None:
+    assert "'photo': 0.3" in output
+    assert names["loss"].isfinite()
+    x = torch.rand(2, 3, 64, 64)
+    branch = names["net"].explain(x).branch_logits[:, 2]
+    torch.testing.assert_close(names["photo"].eval()(x), branch)
+
+
+def _quick_start(names: dict[str, Any], output: str) -> None:
+    assert "48 images. All is well." in output
+    assert Path("runs/default-bne-camera-river-0/analysis/index.html").is_file()
+    assert names["logits"].shape == (4, 2)
+    weights = json.loads(output.strip().splitlines()[-1].replace("'", '"'))
+    assert weights.keys() == {"camera-north", "camera-south"}
+    assert sum(weights.values()) == pytest.approx(1)
+
+
+def _data(names: dict[str, Any], output: str) -> None:
+    assert "('art_painting', 'cartoon', 'photo', 'sketch') ('deer', 'fox') 64" in output
+    assert "torch.Size([64, 256, 256, 3])" in output
+
+
+def _training(names: dict[str, Any], output: str) -> None:
+    runs = {folder.name for folder in Path("runs").iterdir() if (folder / "result.json").is_file()}
+    assert {"default-bne-sketch-0", "officecaltech-resnet18-bne-dslr+webcam-0", "mine"} <= runs
+
+
+def _benchmarks(names: dict[str, Any], output: str) -> None:
+    assert len(names["found"]) == 5 * 2 * 3
+    assert "| DeepAll | ours, last | … |" in output
+
+
+def _methods(names: dict[str, Any], output: str) -> None:
+    assert names["logits"].shape == (6, 7)
+
+
+def _domainbed(names: dict[str, Any], output: str) -> None:
+    assert len(list(Path("sweep").rglob("results.jsonl"))) == 8
+    hparams = {"lr": 1e-4, "weight_decay": 0.0}
+    batches = [(torch.randn(2, 3, 64, 64), torch.tensor([0, 1])) for _ in range(2)]
+    for name in ("BNE", "DeepAll"):
+        algorithm = names[name]((3, 64, 64), 2, 2, hparams)
+        assert algorithm.update(batches)["loss"] > 0
+
+
+AFTERWARDS: dict[str, Callable[[dict[str, Any], str], None]] = {
+    "README.md": _readme,
+    "docs/quick-start.md": _quick_start,
+    "docs/data.md": _data,
+    "docs/training.md": _training,
+    "docs/benchmarks.md": _benchmarks,
+    "docs/methods.md": _methods,
+    "docs/domainbed.md": _domainbed,
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "bne sing",
+        "bne speed --loudly",
+        "bne train --recipe pacs-resnet19 --target sketch",
+        "bne benchmark --table ablation-of-nothing",
+        "bne train --recipe pacs-resnet18 --target sketch --set train.epoch=3",
+        "make coffee",
+        "pip install 'bne[everything]'",
+        "python benchmarks/none.py",
+        "python -m bne.none",
+        "torchrun -m bne train --target sketch --swiftly",
+        "curl example.com",
+    ],
+)
+def test_a_wrong_command_line_would_be_noticed(line: str, workplace: Path) -> None:
+    with pytest.raises(AssertionError):
+        check(shlex.split(line))
+
+
+def test_the_examples_of_help_texts_are_checked_too(workplace: Path) -> None:
+    for command in commands(typer.main.get_command(app)):
+        check(shlex.split(command.epilog.removeprefix("Example: ")))
+
+
+def test_what_the_questions_say_of_our_results_is_so() -> None:
+    """`Does it always help?` speaks of a smaller gain than the paper's, and a loss on cartoon."""
+    text = (ROOT / "docs" / "results.md").read_text()
+    section = text[text.index("## Where this disagrees with the paper") :]
+    gaps = {}
+    for name in ("ours, last", "the paper"):
+        row = next(line for line in section.splitlines() if line.startswith(f"| {name} |"))
+        cells = [cell.split()[0].replace("−", "-") for cell in row.strip("|").split("|")[1:]]
+        targets = ("art", "cartoon", "photo", "sketch", "all")
+        gaps[name] = dict(zip(targets, map(float, cells), strict=True))
+    assert gaps["ours, last"]["cartoon"] < 0
+    assert gaps["ours, last"]["all"] < gaps["the paper"]["all"]
+
+
+def test_every_name_of_the_package_exists() -> None:
+    named = {
+        name
+        for page in PAGES
+        for name in re.findall(r"`(bne(?:\.\w+)+)", (ROOT / page).read_text())
+    }
+    assert len(named) > 20
+    for name in named:
+        parts = name.split(".")
+        found: Any = import_module("bne")
+        for i, part in enumerate(parts[1:], 2):
+            if not hasattr(found, part):
+                import_module(".".join(parts[:i]))
+            found = getattr(found, part)

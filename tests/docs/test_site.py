@@ -1,0 +1,103 @@
+"""The site: what its hooks make, and how it behaves in a real browser."""
+
+import os
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import bne
+from bne.cli.app import app
+from bne.engine.recipe_files import names
+from tests.docs.pages import ROOT
+from tests.docs.running import commands
+
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="module")
+def hooks() -> Any:
+    pytest.importorskip("mkdocs", reason="needs mkdocs")
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_commands_has_every_command_and_option(hooks: Any) -> None:
+    page = hooks.commands_page()
+    for command in commands(typer.main.get_command(app)):
+        section = page.split(f"{command.name}\n\n{command.help}", 1)[1].split("\n## ")[0]
+        for parameter in command.params:
+            assert all(f"`{name}" in section or f" {name}" in section for name in parameter.opts)
+
+
+def test_the_page_of_recipes_has_every_recipe(hooks: Any) -> None:
+    page = hooks.recipes_page()
+    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == names()
+    assert "A table of the paper: `bne benchmark --table sota-pacs-alexnet`." in page
+    assert "| BNE (6-per-domain) | `method: bne, per_domain: 6` |" in page
+
+
+def test_the_reference_has_every_public_name_of_the_core() -> None:
+    page = (ROOT / "docs" / "api" / "core.md").read_text()
+    assert {name for name in bne.__all__ if f"::: bne.{name}\n" not in page} == set()
+
+
+@pytest.fixture(scope="module")
+def address() -> Any:
+    """Of a server of the site that `make docs` built, as `make test` does before this."""
+    site = ROOT / "site"
+    if not (site / "index.html").is_file():
+        pytest.skip("needs the site, which `make docs` builds")
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Any:
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if not os.access(CHROMIUM, os.X_OK):
+        pytest.skip(f"needs Chromium at {CHROMIUM}")
+    with sync_api.sync_playwright() as playwright:
+        options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
+        with playwright.chromium.launch(**options) as running:
+            yield running
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_pages_ask_for_nothing_from_elsewhere(browser: Any, address: str, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    for name in ("index", "docs/method", "docs/commands", "docs/api/core", "results/index"):
+        page.goto(f"{address}/{name}.html", wait_until="networkidle")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, name
+    assert said == []
+    assert [url for url in asked if not url.startswith((address, "data:"))] == []
+    page.close()
+
+
+def test_search_finds_a_question(browser: Any, address: str) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/docs/api/core.html")
+    page.fill("input.md-search__input", "mixed batches")
+    page.wait_for_selector(".md-search-result__link")
+    found = page.eval_on_selector_all(".md-search-result__link", "all => all.map(a => a.href)")
+    assert any("questions.html" in link for link in found)
+    page.close()
