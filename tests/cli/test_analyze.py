@@ -1,6 +1,7 @@
 """`bne analyze` on a run that takes a second."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,22 +9,22 @@ import pytest
 from bne.cli import analyze
 from bne.data.cache import prepare
 from bne.data.sources import open_images
+from bne.engine.result import Result
 from bne.engine.run import run
+from bne.evaluation.analysis import analyse
 from tests.cli.test_data_check import bne
 from tests.evaluation.test_benchmark import item, write_pictures
 
-Trained = tuple[Path, Path, dict[str, int]]
+Trained = tuple[Path, Path, Result]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    """The pictures, the folder of a run on them, and its score on the target."""
+    """The pictures, the folder of a run on them, and its result."""
     folder = tmp_path_factory.mktemp("analyze")
     data = write_pictures(folder / "data")
     prepared = prepare(open_images(data), folder / "cache", 32)
-    result = run(item("bne").recipe, prepared, folder / "run")
-    score = result.accuracy["last"]["photo"]
-    return data, folder / "run", {"correct": score.correct, "images": score.images}
+    return data, folder / "run", run(item("bne").recipe, prepared, folder / "run", analyse=analyse)
 
 
 @pytest.fixture(autouse=True)
@@ -34,17 +35,32 @@ def own_cache(trained: Trained, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_folder_has_what_training_found(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    data, folder, score = trained
+    data, folder, result = trained
     out = tmp_path / "new" / "analysis"
     arguments = ("--data", data, "--out", out, "--layers", "bn1,bn3", "--json")
     assert bne("analyze", folder, *arguments) == 0
     report = json.loads(capsys.readouterr().out)
     assert report == json.loads((out / "analysis.json").read_text())
-    assert report["accuracy"]["prediction"]["photo"] == score
+    recorded = result.analysis
+    assert (
+        report["accuracy"]["prediction"]["photo"]
+        == recorded["target"]["accuracy"]["prediction"]["photo"]
+    )
+    # Where source domains lie is told from their training images, as when the run was recorded.
+    sources = recorded["sources"]
+    assert report["domain_accuracy"] == sources["domain_accuracy"]["train"]
+    for source in ("art", "sketch"):
+        assert report["similarity"][source] == pytest.approx(
+            sources["similarity"][source], rel=1e-4
+        )
     assert report["model"]["trained_on"] == report["branches"] == ["art", "sketch"]
     assert list(report["maps"]) == ["all layers", "bn1", "bn3"]
-    assert report["images"]["art"] == {"used": 12, "there": 12}
+    assert report["images"]["art"] == {"used": 12, "held_out": 2, "there": 12}
     assert (out / "map-bn3.pdf").is_file()
+    page = (out / "index.html").read_text()
+    assert "tested on images of photo, which it never saw" in page
+    assert f"{result.accuracy['last']['photo'].accuracy:.1f} %</b><span>correct on photo" in page
+    assert "left-out" not in page
 
 
 def test_by_default_it_writes_into_the_run(
@@ -57,8 +73,36 @@ def test_by_default_it_writes_into_the_run(
     assert capsys.readouterr().out.startswith(f"{page}: the page")
     assert page.is_file()
     report = json.loads((folder / "analysis" / "analysis.json").read_text())
-    assert report["images"] == {"photo": {"used": 5, "there": 12}}
+    assert report["images"] == {"photo": {"used": 5, "held_out": 0, "there": 12}}
     assert report["seed"] == 3
+
+
+def test_a_run_that_is_not_finished(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """First without any network, then with the best one so far."""
+    data, folder, _ = trained
+    for name in ("recipe.yaml", "environment.json", "metrics.jsonl"):
+        shutil.copy(folder / name, tmp_path)
+    assert bne("analyze", tmp_path, "--data", data, "--json") == 0
+    (sentence,) = json.loads(capsys.readouterr().out)["left_out"]
+    page = (tmp_path / "analysis" / "index.html").read_text()
+    assert sentence in page
+    assert "The run is not finished: 3 epochs recorded so far." in page
+    assert 'id="map"' not in page
+    shutil.copytree(folder / "best", tmp_path / "best")
+    assert bne("analyze", tmp_path, "--data", data, "--images", "4") == 0
+    page = (tmp_path / "analysis" / "index.html").read_text()
+    assert "is that of the epoch best on held-out source images." in page
+    assert 'id="map"' in page
+
+
+def test_a_model_without_its_run(trained: Trained, tmp_path: Path) -> None:
+    data, folder, _ = trained
+    shutil.copytree(folder / "model", tmp_path / "model")
+    assert bne("analyze", tmp_path / "model", "--data", data, "--images", "4") == 0
+    page = (tmp_path / "model" / "analysis" / "index.html").read_text()
+    assert "how the model was trained is not known" in page
 
 
 def test_errors_are_one_sentence(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
 import csv
+import importlib.util
 import io
 import json
 import os
@@ -91,6 +92,49 @@ def test_a_table_of_the_paper_beside_ours(
 
     assert bne(*command, "--data", data, "--out", tmp_path) == 1
     assert "art_painting" in capsys.readouterr().err  # these pictures are not PACS
+
+
+def test_a_report_of_what_is_recorded(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("plotly")
+    file = tmp_path / "new" / "report.html"
+    command = ("benchmark", "--out", tmp_path, *SETTINGS, "--report", file)
+    assert bne(*command, "--data", data, "--targets", "photo,art", "--limit", 1) == 0
+    assert f"{file}: the report.\n" in capsys.readouterr().err
+    assert "4 runs; 1 of them are finished" in file.read_text()
+    assert bne(*command, "--data", data, "--targets", "photo,art") == 0
+    capsys.readouterr()
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("nothing is to be trained")
+
+    monkeypatch.setattr("bne.engine.run.run", fail)
+    wanted = ("--benchmark", "pacs", "--targets", "photo", "--json")
+    assert bne(*command, *wanted) == 0
+    figures = json.loads(capsys.readouterr().out)["figures"]
+    page = file.read_text()
+    assert "2 runs, all of them finished" in page
+    for rule in ("last", "validation", "oracle"):
+        mean = next(f["mean"] for f in figures if (f["row"], f["rule"]) == ("bne", rule))
+        assert f"<td>ours, {rule}" in page
+        assert f"{mean:.1f}" in page
+    assert bne(*command, *wanted, "--dry-run") == 0
+
+
+def test_a_report_that_cannot_be_made_stops_before_training(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("benchmark", "--data", data, "--out", tmp_path / "out", *SETTINGS, "--report")
+    if importlib.util.find_spec("plotly"):
+        assert bne(*command, tmp_path) == 1
+        assert f"--report {tmp_path} is a folder; name a file" in capsys.readouterr().err
+    for name in ("plotly", "plotly.offline", "plotly.offline.offline"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert bne(*command, tmp_path / "report.html") == 1
+    assert "--report: plotly is not installed; pip install" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+    assert bne(*command[:1], *command[3:-1], "--benchmark", "pacs", "--targets", "photo") == 0
 
 
 def test_a_failed_run_is_told(

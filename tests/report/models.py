@@ -1,8 +1,14 @@
-"""Analyses of tiny networks on tiny images."""
+"""Analyses of tiny networks on tiny images, and a training that was never carried out."""
 
+from bne.engine.events import Epoch, Score
+from bne.engine.files import plain
+from bne.engine.recipe import Phase, Recipe
 from bne.engine.saved import ModelInfo
 from bne.report.content import Analysis, analyse_images
+from bne.report.training import UNFINISHED, Training
 from tests.evaluation.models import CLASSES, SOURCES, TARGET, trained
+
+STAGES = ("head", "head", "warm-up", "warm-up", "distance training", "distance training")
 
 
 def analysis(method: str = "bne", domains: tuple[str, ...] = (*SOURCES, *TARGET), **settings):
@@ -16,3 +22,35 @@ def analysis(method: str = "bne", domains: tuple[str, ...] = (*SOURCES, *TARGET)
         model.method, model.transform, info, model.prepared, domains, **settings
     )
     return model, found
+
+
+def epochs(sources: tuple[str, ...], target: str, shift: int = 0) -> tuple[Epoch, ...]:
+    """Six epochs: a source's accuracy is 30 + 10 a source + 6 an epoch, the target's half."""
+    found = []
+    for number, stage in enumerate(STAGES, start=1):
+        rights = {d: 30 + 10 * k + 6 * number + shift for k, d in enumerate(sources)}
+        phase = "head" if stage == "head" else "train"
+        found.append(
+            Epoch(
+                phase=phase,
+                epoch=number if phase == "head" else number - 2,
+                stage=stage,
+                steps=5,
+                loss=2 / number,
+                learning_rate=1e-3,
+                seconds=1.0,
+                images_per_second=100.0,
+                validation={d: Score(right, 100) for d, right in rights.items()},
+                target={target: Score(30 + 3 * number + shift, 200)},
+            )
+        )
+    return tuple(found)
+
+
+def training(sources: tuple[str, ...], target: str) -> Training:
+    """Of a run that is not finished."""
+    phases = {"head": Phase(2), "train": Phase(6, warm_up=2)}
+    recipe = Recipe("bne", (target,), backbone="small_cnn", **phases)
+    settings = plain(recipe.to_dict())
+    environment = {"bne": "0.1", "device": "a CPU", "weights": {"name": None, "sha256": None}}
+    return Training(settings, environment, epochs(sources, target), None, (UNFINISHED,))

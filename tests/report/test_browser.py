@@ -1,19 +1,17 @@
-"""The page in a real browser."""
+"""The page of a run in a real browser."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bne.report.write import write_analysis
-from tests.report.models import analysis
+from bne.report.write import write_report
+from tests.report.browsing import BROKEN, HOSTILE, hovered, opened
+from tests.report.models import analysis, training
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
 pytest.importorskip("plotly", reason="needs plotly, without which a page holds no script")
 
-CHROMIUM = Path("/usr/bin/chromium")
-HOSTILE = '<img src=x onerror="document.title=1">$x_{$</script>&lt;'
+READY = "#stage.ready"
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,8 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         points=[change(one) for one in found.points],
         examples={kind: [change(one) for one in own] for kind, own in found.examples.items()},
     )
-    return write_analysis(tmp_path_factory.mktemp("page"), hostile)[0]
+    trained = training(("art", "cartoon", "photo"), f"w{HOSTILE}")
+    return write_report(tmp_path_factory.mktemp("page"), hostile, trained)[0]
 
 
 def _renamed(content, names):
@@ -52,38 +51,21 @@ def _renamed(content, names):
     return [_renamed(one, names) for one in content] if isinstance(content, list) else content
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if not CHROMIUM.exists() or not os.access(CHROMIUM, os.X_OK):
-        pytest.skip(f"needs Chromium at {CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
-        with playwright.chromium.launch(**options) as running:
-            yield running
-
-
-def opened(browser, page_file: Path, width: int):
-    """The page, and what it said and asked for."""
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    said, asked = [], []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: asked.append(request.url))
-    page.goto(page_file.as_uri())
-    page.wait_for_selector("#stage.ready")
-    return page, said, asked
-
-
 @pytest.mark.parametrize("width", [1280, 390])
-def test_it_renders_without_a_complaint(browser, page_file: Path, width: int) -> None:
-    page, said, asked = opened(browser, page_file, width)
+def test_it_renders_without_a_complaint(
+    browser, page_file: Path, width: int, tmp_path: Path
+) -> None:
+    page, said, asked = opened(browser, page_file, width, READY)
     assert said == []
-    assert [url for url in asked if not url.startswith("data:")] == [page_file.as_uri()]
+    assert asked == [page_file.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.title().startswith("bne on art")
-    assert HOSTILE in page.title()
-    broken = "[...document.images].filter((one) => !one.complete || !one.naturalWidth).length"
-    assert page.evaluate(broken) == 0
+    assert page.title() == f"bne, tested on w{HOSTILE}"
+    assert page.evaluate(BROKEN) == 0
+    assert page.locator(".charts .chart .scatterlayer .trace").count() == 1 + 4  # loss, domains
+    for text in ("last layer alone", "warm-up", "distance training"):
+        assert page.locator("#curve-accuracy .annotation-text", has_text=text).count() == 1
+    page.screenshot(path=tmp_path / f"{width}.png", full_page=True)
+    assert (tmp_path / f"{width}.png").stat().st_size > 50_000
     assert (
         page.locator("#plot .scatterlayer .trace").count() == 9
     )  # 5 domains, 4 of lines and stars
@@ -91,7 +73,7 @@ def test_it_renders_without_a_complaint(browser, page_file: Path, width: int) ->
 
 
 def test_pointing_at_an_image_shows_it(browser, page_file: Path) -> None:
-    page, said, _ = opened(browser, page_file, 1280)
+    page, said, _ = opened(browser, page_file, 1280, READY)
     before = page.get_attribute("#hover-image", "src")
     lines = page.locator("#plot .scatterlayer .trace").nth(5).locator("path.js-line")
     drawn = lines.first.get_attribute("d")
@@ -122,5 +104,15 @@ def test_pointing_at_an_image_shows_it(browser, page_file: Path) -> None:
     assert moved == page.evaluate(
         "JSON.parse(document.getElementById('map-data').textContent).maps[1].x[0]"
     )
+    assert said == []
+    page.close()
+
+
+def test_pointing_at_a_curve_tells_its_epoch(browser, page_file: Path) -> None:
+    page, said, _ = opened(browser, page_file, 1280, ".charts.ready")
+    told = hovered(page, "#curve-accuracy .trace:nth-child(2) path.point", 3)
+    assert told == "cartoon, held-out imagesepoch 4, warm-up: 64"
+    page.locator("#settings summary").click()
+    assert page.get_by_text("train.warm_up", exact=True).is_visible()
     assert said == []
     page.close()

@@ -5,8 +5,8 @@ import re
 import typer
 
 from bne.cli.app import app
+from tests.docs.pages import ROOT
 from tests.report.models import analysis
-from tests.test_readme import ROOT
 
 PAGE = ROOT / "docs" / "analysis.md"
 

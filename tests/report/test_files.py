@@ -1,6 +1,7 @@
 """What an analysis writes."""
 
 import base64
+import html
 import io
 import json
 import re
@@ -11,17 +12,17 @@ import torch
 from PIL import Image
 
 from bne.data.prepared import PreparedImages
-from bne.report import interactive, pictures
-from bne.report.pictures import BUDGET, thumbnails
+from bne.report import scripts
+from bne.report.pictures import SIDES, thumbnails
 from bne.report.theme import looks
-from bne.report.write import write_analysis
-from tests.report.models import analysis
+from bne.report.write import write_report
+from tests.report.models import analysis, training
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     _, found = analysis(layers=["bn2"])
-    return write_analysis(tmp_path_factory.mktemp("analysis"), found)
+    return write_report(tmp_path_factory.mktemp("analysis"), found)
 
 
 def test_every_figure_is_a_png_and_a_pdf(written: list[Path]) -> None:
@@ -59,44 +60,45 @@ def test_the_page_holds_everything_and_asks_for_nothing(written: list[Path]) -> 
 )
 def test_methods_without_a_space_of_domains(method: str, absent: set[str], tmp_path: Path) -> None:
     _, found = analysis(method)
-    names = {path.stem for path in write_analysis(tmp_path, found)}
+    names = {path.stem for path in write_report(tmp_path, found)}
     assert not names & absent
     assert {"accuracy", "calibration", "confusion"} <= names
     page = (tmp_path / "index.html").read_text()
     (sentence,) = found.numbers["left_out"]
     assert sentence in page
+    assert "This is a model's folder without its run" in html.unescape(page)
     assert ('id="images"' in page) == (method == "dnet")
 
 
 def test_without_plotly_the_page_shows_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(interactive, "_plotly", lambda: None)
+    monkeypatch.setattr(scripts, "plotly", lambda: None)
     _, found = analysis(images=4, layers=["bn1"])
-    write_analysis(tmp_path, found)
+    write_report(tmp_path, found, training(("art", "photo"), "dslr"))
     page = (tmp_path / "index.html").read_text()
     assert "<script" not in page
-    png = base64.b64encode((tmp_path / "map-all-layers.png").read_bytes()).decode()
-    assert png in page
+    for name in ("map-all-layers", "curves"):
+        assert base64.b64encode((tmp_path / f"{name}.png").read_bytes()).decode() in page
 
 
 def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     _, found = analysis("deepall")
-    write_analysis(tmp_path, found)
+    write_report(tmp_path, found)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert json.loads((tmp_path / "analysis.json").read_text())["model"]["method"] == "deepall"
 
 
-def test_many_noisy_thumbnails_keep_to_their_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "BUDGET", BUDGET // 400)
+def test_many_noisy_thumbnails_keep_to_their_budget() -> None:
     noise = torch.randint(0, 256, (20, 96, 96, 3), dtype=torch.uint8)
     prepared = PreparedImages(None, noise, Path())
-    found = thumbnails(prepared, range(20))
-    assert sum(map(len, found)) <= BUDGET // 400
-    with Image.open(io.BytesIO(base64.b64decode(found[0]))) as image:
-        assert image.format == "JPEG"
-        assert image.width in pictures.SIDES[1:]
+    for largest, budget in ((72, 17_500), (128, 60_000), (28, 10**9)):
+        found = thumbnails(prepared, range(20), largest, budget)
+        assert 0.3 * min(budget, 25_000) < sum(map(len, found)) <= budget
+        with Image.open(io.BytesIO(base64.b64decode(found[0]))) as image:
+            assert image.format == "JPEG"
+            assert image.width in [side for side in SIDES if side <= largest]
 
 
 def test_domains_look_different() -> None:

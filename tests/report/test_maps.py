@@ -56,6 +56,12 @@ def test_maps_have_the_images_that_were_observed(monkeypatch: pytest.MonkeyPatch
     assert found.points[found.chosen].domain == "dslr"
 
 
+def test_many_domains_leave_room_for_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "DISTANCES", 3 * 40)
+    _, found = analysis(layers=["bn2"])
+    assert found.maps[0].distances.shape == (40, 3)
+
+
 def test_too_few_images_for_a_map() -> None:
     _, found = analysis(domains=("dslr",), images=1)
     assert found.maps == []

@@ -10,8 +10,8 @@ from sklearn.metrics import accuracy_score
 from bne.data.images import DataError
 from bne.data.splits import Split
 from bne.evaluation.analysis import analyse
-from bne.evaluation.latent import NO_BRANCHES, NO_POINTS, NONE_SEEN
-from bne.evaluation.observed import sample
+from bne.evaluation.latent import HELD_OUT, NO_BRANCHES, NO_POINTS, NONE_SEEN
+from bne.evaluation.observing import sample
 from bne.report import content
 from bne.report.content import SAME_WEIGHTS
 from tests.evaluation.models import SOURCES, TARGET, images_of
@@ -62,6 +62,41 @@ def test_numbers_are_those_of_a_run(method: str, options: dict[str, object]) -> 
     for layer, own in sources.get("layers", {}).items():
         assert numbers["layers"][layer]["share"] == pytest.approx(own["share"], rel=1e-4)
         assert numbers["layers"][layer]["domain_accuracy"] == own["domain_accuracy"]
+
+
+@pytest.mark.parametrize("method", ["bne", "dnet"])
+def test_held_out_images_do_not_tell_where_domains_lie(method: str) -> None:
+    """The same split as a run's own analysis, which looks at training images only."""
+    model, everything = analysis(method)
+    held_out = {n for split in model.splits.values() for n in split.validation}
+    _, found = analysis(method, held_out=held_out)
+    expected, numbers = analyse(model)["sources"], found.numbers
+    assert numbers["domain_accuracy"] == expected["domain_accuracy"]["train"]
+    assert numbers["domain_accuracy"]["art"]["images"] == 25 - len(model.splits["art"].validation)
+    for source in SOURCES:
+        assert numbers["weights"][source] == pytest.approx(expected["weights"][source], rel=1e-4)
+        for key in ("similarity",) if method == "bne" else ():
+            row = pytest.approx(expected[key][source], rel=1e-4)
+            assert numbers[key][source] == row
+            assert everything.numbers[key][source] != row
+    for layer, own in expected.get("layers", {}).items():
+        assert numbers["layers"][layer]["share"] == pytest.approx(own["share"], rel=1e-4)
+        assert numbers["layers"][layer]["domain_accuracy"] == own["domain_accuracy"]
+    assert numbers["accuracy"] == everything.numbers["accuracy"]
+    assert found.images["art"]["held_out"] == len(model.splits["art"].validation)
+    assert found.images["dslr"]["held_out"] == 0
+
+
+def test_a_domain_of_which_only_held_out_images_were_drawn() -> None:
+    model, _ = analysis(images=2)
+    art = set(model.prepared.images.indices_of(["art"]))
+    _, found = analysis(images=2, held_out=art)
+    assert "art" not in found.numbers["similarity"]
+    assert "art" not in found.numbers["domain_accuracy"]
+    assert HELD_OUT.format("art") in found.numbers["left_out"]
+    json.dumps(found.to_dict(), allow_nan=False)
+    _, none = analysis(domains=("art",), held_out=art)
+    assert "similarity" not in none.numbers
 
 
 def test_shares_add_up_and_bins_hold_every_image() -> None:

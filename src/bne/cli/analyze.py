@@ -1,12 +1,19 @@
-"""`bne analyze`: make the latent space of a trained model visible."""
+"""`bne analyze`: report a run, and make the latent space of its model visible."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bne.cli import common
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bne.report.content import Analysis
+    from bne.report.training import Training
 
 EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
 
@@ -32,33 +39,83 @@ def analyze(
     cache: common.Cache = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
-    """Write a page, figures and numbers of how a trained model sees domains, seen or not.
+    """Write the report of a run: what was trained, how that went, and how it sees domains.
 
     The folder gets index.html, which needs nothing else, analysis.json, and every figure as PNG
-    and PDF.
+    and PDF. A run that is not finished gets a page of what there is.
     """
     from rich.console import Console
 
     from bne.data.images import DataError
-    from bne.data.sources import open_images
-    from bne.engine.saved import load_model
 
     try:
-        from bne.report.content import analyse_images
-        from bne.report.write import write_analysis
+        from bne.report.write import write_report
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
         message = "matplotlib is not installed; pip install 'bne[report]' brings it."
         raise DataError(message) from None
-    method, transform, info = load_model(run / "model" if (run / "model").is_dir() else run)
+    from bne.report.training import NO_NETWORK, find_model, read_training
+
+    training = read_training(run)
+    model, network = find_model(run)
+    folder = out or run / "analysis"
+    analysis = None
+    if model is not None or training is None:
+        analysis = _look(
+            model or run,
+            training,
+            data,
+            folder,
+            domains=domains.split(",") if domains else None,
+            layers=layers.split(",") if layers else None,
+            images=images,
+            seed=seed,
+            device=device,
+            cache=cache,
+        )
+        analysis = replace(analysis, data=data.name, network=network)
+    folder.mkdir(parents=True, exist_ok=True)
+    with Console(stderr=True).status("Writing the report"):
+        files = write_report(folder, analysis, training)
+    if as_json:
+        numbers = analysis.to_dict() if analysis else {"left_out": [NO_NETWORK]}
+        typer.echo(json.dumps(numbers, indent=2))
+    else:
+        typer.echo(f"{files[0]}: the page, with {len(files) - 1} files of figures and numbers.")
+
+
+def _look(
+    model: Path,
+    training: "Training | None",
+    data: Path,
+    folder: Path,
+    *,
+    domains: "Sequence[str] | None",
+    layers: "Sequence[str] | None",
+    images: int,
+    seed: int,
+    device: str,
+    cache: Path | None,
+) -> "Analysis":
+    """Shows images to a model; what could not be written later fails first."""
+    from rich.console import Console
+
+    from bne.data.sources import open_images
+    from bne.engine.recipe_checks import official_split
+    from bne.engine.saved import load_model
+    from bne.report.content import analyse_images
+    from bne.report.held_out import held_out_images
+
+    method, transform, info = load_model(model)
     pictures = open_images(data)
-    wanted = domains.split(",") if domains else list(pictures.domains)
+    wanted = domains or list(pictures.domains)
     pictures.indices_of(wanted)  # fails on an unknown domain before anything is decoded
+    split_file = official_split(pictures, data)
+    held_out, unknown = held_out_images(training, info, pictures, split_file)
     where = common.choose_device(device)
     prepared = common.prepare(pictures, cache, transform.resize, skip_bad=False, show=True)
-    folder = out or run / "analysis"
-    folder.mkdir(parents=True, exist_ok=True)  # fails before anything is computed
+    folder.mkdir(parents=True, exist_ok=True)
     with Console(stderr=True).status("Looking at images"):
         analysis = analyse_images(
             method.to(where),
@@ -66,13 +123,12 @@ def analyze(
             info,
             prepared,
             wanted,
-            layers=layers.split(",") if layers else None,
+            layers=layers,
             images=images,
+            held_out=held_out,
             seed=seed,
             device=where,
         )
-        files = write_analysis(folder, analysis)
-    if as_json:
-        typer.echo(json.dumps(analysis.to_dict(), indent=2))
-    else:
-        typer.echo(f"{files[0]}: the page, with {len(files) - 1} files of figures and numbers.")
+    if unknown:
+        analysis.numbers["left_out"].append(unknown)
+    return analysis

@@ -1,26 +1,19 @@
 """`bne benchmark`: train and test every method on every target, and print the table."""
 
-import sys
-from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import benchmark_output, common
+from bne.cli import benchmark_output, benchmark_runs, common
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bne.data.images import ImageSet
-    from bne.evaluation.plan import Item
-    from bne.evaluation.ray_engine import Cluster
-    from bne.evaluation.runs import Job, Outcome
+    from bne.evaluation.runs import Outcome
 
 EPILOG = (
     "Example: bne benchmark --data data/pacs --table ablation-pacs-resnet18 --seeds 3"
-    " --recipe pacs-resnet18-standard --weights resnet18.safetensors"
+    " --recipe pacs-resnet18-standard --weights resnet18.safetensors --report pacs.html"
 )
 
 
@@ -136,6 +129,13 @@ def benchmark(
         Rule,
         typer.Option(help="Which epoch's network is shown; the oracle is chosen on the target."),
     ] = Rule.ALL,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write a page for people, of what is recorded: FILE.html.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.TERMINAL,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
@@ -143,7 +143,8 @@ def benchmark(
     """Train and test methods on every target of a benchmark, and print the table.
 
     Finished runs are recorded and never repeated: the same command goes on where it was stopped,
-    and the table always shows what is recorded. Exits with 1 when a run failed.
+    and the table, and the page of --report, always show what is recorded. Exits with 1 when a run
+    failed.
     """
     from bne.data.sources import open_images
     from bne.evaluation.experiments import choose
@@ -152,7 +153,9 @@ def benchmark(
     from bne.evaluation.runs import Job
     from bne.evaluation.tables import RULES, find_records
 
-    cluster = _cluster(engine, ray_address, gpus_per_run, parallel)
+    cluster = benchmark_runs.choose_cluster(
+        engine is Engine.RAY, ray_address, gpus_per_run, parallel
+    )
     images = open_images(data) if data else None
     experiment = choose(
         table=table,
@@ -173,75 +176,21 @@ def benchmark(
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
     if dry_run:
         return benchmark_output.show_plan(items, left, seconds, as_json)
+    if report:
+        benchmark_output.check_report(report)
     failed: list[Outcome] = []
     if data and images:
         typer.echo(benchmark_output.summary(items, left, seconds), err=True)
-        _check(left, images, data)
+        benchmark_runs.check(left, images, data)
         # What auto is, a cluster says itself.
         place = device if cluster else common.choose_device(device)
         job = Job(data, cache, out, file, place, parallel, analyse, keep_models)
-        failed = _run(left, images, job, cluster)
+        failed = benchmark_runs.carry_out(left, images, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
     benchmark_output.show_table(experiment, found, rules, output.value, as_json, failed)
+    if report:
+        benchmark_output.write_report(report, experiment, found, failed)
     if failed:
         raise typer.Exit(1)
     return None
-
-
-def _cluster(
-    engine: Engine, address: str | None, gpus_per_run: float | None, parallel: int
-) -> "Cluster | None":
-    """The Ray cluster, if one is wanted."""
-    from bne.data.images import DataError
-
-    if engine is Engine.LOCAL:
-        given = {"--ray-address": address, "--gpus-per-run": gpus_per_run}
-        for name, value in given.items():
-            if value is not None:
-                raise DataError(f"{name} is for Ray; add --engine ray, or leave it out.")
-        return None
-    if parallel > 1:
-        raise DataError("--parallel is for --engine local; Ray goes by --gpus-per-run instead.")
-    from bne.evaluation.ray_engine import Cluster
-
-    return Cluster(address, gpus_per_run or 1.0)
-
-
-def _check(items: "Sequence[Item]", images: "ImageSet", data: Path) -> None:
-    """Finds what is wrong with any of the runs before the first one starts."""
-    from bne.engine.recipe_checks import check_data, check_settings, official_split
-
-    split_file = official_split(images, data)
-    for row in {item.row: item for item in items}.values():
-        check_settings(row.recipe)
-    for item in {(item.row, item.target): item for item in items}.values():
-        check_data(item.recipe, images, split_file)
-
-
-def _run(
-    items: "Sequence[Item]", images: "ImageSet", job: "Job", cluster: "Cluster | None"
-) -> "list[Outcome]":
-    """Carries out the runs; returns those that failed."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    from bne.evaluation.benchmark import execute
-    from bne.evaluation.ray_engine import execute_on_ray
-
-    console = Console(stderr=True, markup=False, highlight=False)
-    if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
-        for size in {item.recipe.resize for item in items}:
-            common.prepare(images, job.cache, size, skip_bad=False, show=True)
-    outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
-    bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    failed = []
-    # Ray prints on stdout when a worker dies, and that is for the table.
-    with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
-        task = progress.add_task("Training networks", total=len(items))
-        for outcome in outcomes:
-            benchmark_output.show_outcome(console, outcome)
-            progress.advance(task)
-            if outcome.record is None:
-                failed.append(outcome)
-    return failed

@@ -1,9 +1,12 @@
 """What `bne benchmark` prints."""
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+
+from bne.report.words import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,8 +17,6 @@ if TYPE_CHECKING:
     from bne.evaluation.plan import Item
     from bne.evaluation.runs import Outcome
     from bne.evaluation.tables import Found, Rule
-
-MINUTE, HOUR = 60, 3600
 
 
 def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None) -> str:
@@ -31,13 +32,6 @@ def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | No
         return f"{count}, nothing to do."
     time = "for how long is not known yet" if seconds is None else f"about {duration(seconds)}"
     return f"{count}, {len(left)} to do, {time}."
-
-
-def duration(seconds: float) -> str:
-    """In the unit that suits it."""
-    if seconds < 2 * MINUTE:
-        return f"{seconds:.0f} s"
-    return f"{seconds / MINUTE:.0f} min" if seconds < 2 * HOUR else f"{seconds / HOUR:.1f} h"
 
 
 def show_plan(
@@ -108,3 +102,25 @@ def show_table(
         "csv": lambda: render.comma_separated(tables),
     }
     typer.echo(texts[form](), nl=False)
+
+
+def check_report(file: Path) -> None:
+    """Finds what would keep the page from being written, before anything is run."""
+    from bne.data.images import DataError
+    from bne.report.benchmark_page import chart_library
+
+    chart_library()
+    if file.is_dir():
+        raise DataError(f"--report {file} is a folder; name a file in it, report.html for example.")
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def write_report(
+    file: Path, experiment: "Experiment", found: "Found", failed: "Sequence[Outcome]"
+) -> None:
+    """Writes the page, and says so."""
+    from bne.engine.files import write_text
+    from bne.report.benchmark_page import benchmark_page
+
+    write_text(file, benchmark_page(experiment, found, failed))
+    typer.echo(f"{file}: the report.", err=True)

@@ -24,6 +24,10 @@ NO_POINTS = (
     "This method does not weigh its branches by distances in the space of domains: there are no "
     "similarities, no layers to compare and no map."
 )
+HELD_OUT = (
+    "Of {} only images that were held out from training were drawn: more images (--images) are "
+    "needed to say where such a domain lies."
+)
 NONE_SEEN = (
     "None of these images is of a domain that the model has a branch of: nothing can be said of "
     "how well it tells domains apart."
@@ -38,7 +42,9 @@ def latent_numbers(observed: Observed) -> Numbers:
     `confusion`, a row a true class; mean `weights`; `similarity` (mean 1 / distance) and
     `similarity_share`, the same with rows that add up to 1; `domain_accuracy`; and `layers`, the
     share of each in the distances of images of seen domains, and the domain accuracy it has
-    alone. What does not apply is absent, and `left_out` says why, in sentences.
+    alone. Answers are scored on all images; where domains lie, from `weights` on, is told from
+    images that were not held out from training. What does not apply is absent, and `left_out`
+    says why, in sentences.
     """
     everything = {domain: observed.rows_of(domain) for domain in observed.domains}
     bins = {d: calibration(observed.logits[r], observed.truth[r]) for d, r in everything.items()}
@@ -68,6 +74,8 @@ def _add_branches(numbers: Numbers, observed: Observed, weighing: Weighing) -> N
         numbers["accuracy"][what] = {name: _scores(observed, own) for name, own in by_name.items()}
     ranks = weighing.by_rank.unbind(1)
     numbers["accuracy"]["by_rank"] = [_scores(observed, own) for own in ranks]
+    if only := [d for d in observed.domains if not len(observed.placed_rows_of(d))]:
+        numbers["left_out"].append(HELD_OUT.format(", ".join(only)))
     numbers["weights"] = _means(observed, weighing.weights)
     nearest = weighing.nearness.argmax(1)
     numbers["domain_accuracy"] = _domain_scores(observed, nearest)
@@ -80,15 +88,16 @@ def _add_location(
 ) -> None:
     smallest = torch.finfo(weighing.nearness.dtype).tiny
     similarity = _means(observed, (-weighing.nearness).clamp_min(smallest).reciprocal())
+    if not similarity:
+        return
     numbers["similarity"] = similarity
     numbers["similarity_share"] = {
         domain: {name: value / sum(row.values()) for name, value in row.items()}
         for domain, row in similarity.items()
     }
-    seen = [observed.rows_of(d) for d in observed.domains if d in observed.branches]
-    if not seen:
+    if not numbers["domain_accuracy"]:
         return
-    rows = torch.cat(seen)
+    rows = torch.cat([observed.placed_rows_of(domain) for domain in numbers["domain_accuracy"]])
     totals = {
         layer: float(own[rows].double().sum()) for layer, own in location.layer_distances.items()
     }
@@ -114,16 +123,22 @@ def _scores(observed: Observed, answers: Tensor) -> dict[str, dict[str, int]]:
 def _domain_scores(observed: Observed, nearest: Tensor) -> dict[str, dict[str, int]]:
     """How many images of each domain that has a branch lie nearest to it; `nearest` is (N,)."""
     return {
-        domain: _score(nearest[observed.rows_of(domain)] == observed.branches.index(domain))
-        for domain in observed.domains
+        domain: _score(nearest[rows] == observed.branches.index(domain))
+        for domain, rows in _placed(observed).items()
         if domain in observed.branches
     }
 
 
 def _means(observed: Observed, values: Tensor) -> dict[str, dict[str, float]]:
     """Of (N, K), by domain and branch."""
-    means = {d: values[observed.rows_of(d)].double().mean(0).tolist() for d in observed.domains}
+    means = {d: values[rows].double().mean(0).tolist() for d, rows in _placed(observed).items()}
     return {d: dict(zip(observed.branches, row, strict=True)) for d, row in means.items()}
+
+
+def _placed(observed: Observed) -> dict[str, Tensor]:
+    """The rows that say where each domain lies, of those that have any."""
+    rows = {domain: observed.placed_rows_of(domain) for domain in observed.domains}
+    return {domain: own for domain, own in rows.items() if len(own)}
 
 
 def _confusion(observed: Observed, rows: Tensor) -> list[list[int]]:

@@ -6,27 +6,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 
-from bne.data.feed import Feed
-from bne.data.images import DataError
 from bne.embedding import Embedding
-from bne.engine.scoring import batches
-from bne.ensemble import DomainEnsemble
-from bne.evaluation.evaluate import translated
-from bne.evaluation.views import branches, ranking_distance, view
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
-
-    from bne.data.images import ImageSet
-    from bne.data.prepared import PreparedImages
-    from bne.data.transform import EvalTransform
-    from bne.evaluation.views import View
-    from bne.methods import Method
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +62,7 @@ class Observed:
         branches: the names of the K domains that the model has a branch of; none if it has none.
         numbers: (N,), the images as numbers of the prepared ones.
         domain: (N,), an index into `domains`.
+        held_out: (N,), whether an image of a domain trained on was kept from training.
         truth: (N,), the true class.
         logits: (N, classes), the model's answer.
         weighing: of the branches, if there are any.
@@ -86,6 +74,7 @@ class Observed:
     branches: tuple[str, ...]
     numbers: Tensor
     domain: Tensor
+    held_out: Tensor
     truth: Tensor
     logits: Tensor
     weighing: Weighing | None
@@ -100,105 +89,20 @@ class Observed:
         """The rows of a domain's images."""
         return (self.domain == self.domains.index(domain)).nonzero().flatten()
 
-
-def sample(images: ImageSet, domains: Sequence[str], count: int, seed: int) -> dict[str, list[int]]:
-    """The numbers of at most `count` images of each domain, drawn at random, by domain.
-
-    Raises:
-        DataError: A domain is unknown or has no images.
-    """
-    drawn = {}
-    for domain in domains:
-        there = np.array(images.indices_of([domain]), dtype=np.int64)
-        if not len(there):
-            raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
-        drawn[domain] = np.random.default_rng(seed).permutation(there)[:count].tolist()
-    return drawn
+    def placed_rows_of(self, domain: str) -> Tensor:
+        """The rows of those that say where a domain lies: none that was held out."""
+        rows = self.rows_of(domain)
+        return rows[~self.held_out[rows]]
 
 
-@torch.inference_mode()
-def observe(
-    method: Method,
-    transform: EvalTransform,
-    classes: Sequence[str],
-    prepared: PreparedImages,
-    members: Mapping[str, Sequence[int]],
-    *,
-    points: int,
-    device: torch.device | str = "cpu",
-) -> Observed:
-    """Shows images to a model, once, in float32.
-
-    Args:
-        method: the trained model, on the device, in evaluation mode.
-        transform: from prepared images to its input.
-        classes: that it knows, in order.
-        prepared: images that are labelled with those classes or some of them.
-        members: the images to show, by domain.
-        points: of how many images to keep the points: the first of each domain, equally many.
-        device: to compute on.
-
-    Raises:
-        DataError: A class is unknown.
-    """
-    labels = translated(prepared.images.classes, classes)
-    feed = Feed(prepared, device)
-    each = max(1, points // len(members))
-    parts = []
-    for number, chosen in enumerate(members.values()):
-        kept = torch.tensor(chosen[:each])
-        plan = batches(torch.tensor(chosen))
-        for numbers, (images, _) in zip(plan, feed.gather(plan), strict=True):
-            logits, weighing, location = _look(method, transform(images), numbers, kept)
-            truth = labels[prepared.labels[numbers]]
-            domain = torch.full_like(numbers, number)
-            names = tuple(members), tuple(classes), branches(method)
-            parts.append(Observed(*names, numbers, domain, truth, logits, weighing, location))
-    return _joined(parts)
-
-
-def _look(
-    method: Method, images: Tensor, numbers: Tensor, kept: Tensor
-) -> tuple[Tensor, Weighing | None, Location | None]:
-    if not branches(method):
-        return method.predict(images).float().cpu(), None, None
-    seen = view(method, images)
-    weighing = Weighing(
-        seen.weights.float().cpu(),
-        seen.nearness.float().cpu(),
-        seen.branch_answers().cpu(),
-        seen.ranked_answers().cpu(),
-        {name: seen.answers_under(weights).cpu() for name, weights in seen.other_weights().items()},
-    )
-    return seen.logits.float().cpu(), weighing, _locate(method, seen, numbers, kept)
-
-
-def _locate(method: Method, seen: View, numbers: Tensor, kept: Tensor) -> Location | None:
-    if seen.points is None or seen.known is None:
-        return None
-    assert isinstance(method.net, DomainEnsemble)
-    distance = ranking_distance(method.net)
-    alone = {
-        layer: distance(seen.points.select([layer]), seen.known.select([layer])).float().cpu()
-        for layer in seen.points.layers
-    }
-    rows = torch.isin(numbers, kept).nonzero().flatten()
-    return Location(alone, rows, _on_cpu(seen.points, rows), _on_cpu(seen.known))
-
-
-def _on_cpu(points: Embedding, rows: Tensor | None = None) -> Embedding:
-    mean, var = points.mean.float().cpu(), points.var.float().cpu()
-    if rows is not None:
-        mean, var = mean[rows], var[rows]
-    return replace(points, mean=mean, var=var)
-
-
-def _joined(parts: Sequence[Observed]) -> Observed:
+def joined(parts: Sequence[Observed]) -> Observed:
+    """What was said of several groups of images, one after another."""
     weighings = [part.weighing for part in parts if part.weighing is not None]
     return replace(
         parts[0],
         numbers=torch.cat([part.numbers for part in parts]),
         domain=torch.cat([part.domain for part in parts]),
+        held_out=torch.cat([part.held_out for part in parts]),
         truth=torch.cat([part.truth for part in parts]),
         logits=torch.cat([part.logits for part in parts]),
         weighing=_joined_weighings(weighings) if weighings else None,

@@ -10,18 +10,20 @@ import torch
 from bne.ensemble import DomainEnsemble
 from bne.evaluation.latent import Numbers, latent_numbers
 from bne.evaluation.latent_map import Map, choose_layers, make_maps
-from bne.evaluation.observed import Observed, observe, sample
+from bne.evaluation.observing import observe, sample
 from bne.evaluation.remarkable import Example, describe, remarkable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from bne.data.prepared import PreparedImages
     from bne.data.transform import EvalTransform
     from bne.engine.saved import ModelInfo
+    from bne.evaluation.observed import Observed
     from bne.methods import Method
 
 POINTS = 2000  # on a map: more take long to lay out, and their pictures fill the page
+DISTANCES = 60_000  # on a map, each in several maps: as many points as that allows
 FEW_POINTS = "There are too few images for a map."
 SAME_WEIGHTS = (
     "All images have the same weights: none is more confident or more mixed than another."
@@ -41,6 +43,8 @@ class Analysis:
         points: the images on the maps, in their order.
         examples: images worth a look, by what they are.
         seed: by which images were drawn and maps laid out.
+        data: the name of the data.
+        network: which of a run's networks the model is, in a sentence.
     """
 
     info: ModelInfo
@@ -51,6 +55,8 @@ class Analysis:
     points: Sequence[Example]
     examples: Mapping[str, Sequence[Example]]
     seed: int
+    data: str = ""
+    network: str = ""
 
     @property
     def seen(self) -> tuple[str, ...]:
@@ -59,11 +65,12 @@ class Analysis:
 
     @property
     def images(self) -> dict[str, dict[str, int]]:
-        """How many images of each domain were used, and how many there are."""
+        """By domain: how many were used, how many of these held out, and how many there are."""
         observed, all_images = self.observed, self.prepared.images
         return {
             domain: {
                 "used": len(observed.rows_of(domain)),
+                "held_out": int(observed.held_out[observed.rows_of(domain)].sum()),
                 "there": len(all_images.indices_of([domain])),
             }
             for domain in observed.domains
@@ -116,6 +123,7 @@ def analyse_images(
     *,
     layers: Sequence[str] | None = None,
     images: int = 500,
+    held_out: Collection[int] = (),
     seed: int = 0,
     device: str | torch.device = "cpu",
 ) -> Analysis:
@@ -129,6 +137,7 @@ def analyse_images(
         domains: to study, seen or not.
         layers: to map; by default the first, the middle and the last.
         images: at most so many of each domain, drawn at random.
+        held_out: the numbers of those kept from training, of the domains trained on.
         seed: of the draw and of the maps.
         device: to compute on.
 
@@ -139,7 +148,14 @@ def analyse_images(
         choose_layers(method.net.domain_embeddings().layers, layers)  # before images are shown
     members = sample(prepared.images, domains, images, seed)
     observed = observe(
-        method, transform, info.classes, prepared, members, points=POINTS, device=device
+        method,
+        transform,
+        info.classes,
+        prepared,
+        members,
+        points=min(POINTS, DISTANCES // max(1, len(info.domains))),
+        held_out=held_out,
+        device=device,
     )
     numbers = latent_numbers(observed)
     maps: list[Map] = []

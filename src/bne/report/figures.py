@@ -21,9 +21,9 @@ LONGEST = 24  # characters of a name
 LABELLED = 40  # and up to which classes are named
 
 
-def plain(text: str) -> str:
+def plain(text: str, longest: int = LONGEST) -> str:
     """A text in which matplotlib sees no formulas, cut where it would leave no room to draw."""
-    short = text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    short = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return short.replace("$", r"\$")
 
 

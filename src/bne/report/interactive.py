@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from bne.report.parts import json_script, picture
+from bne.report.parts import json_script
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from bne.evaluation.remarkable import Example
     from bne.report.theme import Look
 
+ALT = "A map of images and known domains, with lines from one image to the domains."
 _PANEL = """<aside id="hover" aria-live="polite"><img id="hover-image" alt="">
 <div><div id="hover-name"></div><div id="hover-verdict"></div><div id="hover-weights"></div></div>
 </aside>"""
@@ -29,11 +29,8 @@ def interactive_map(
     thumbnails: Sequence[str],
     looks: Mapping[str, Look],
     chosen: int,
-    still: bytes,
 ) -> str:
-    """HTML of the maps with the image under the pointer beside them.
-
-    Without plotly, which is optional, the page shows a picture of the first map instead.
+    """HTML of the maps with the image under the pointer beside them, for `map.js` to fill.
 
     Args:
         maps: at least one.
@@ -42,12 +39,7 @@ def interactive_map(
         thumbnails: of these images, as JPEG in base64.
         looks: of the domains, by name.
         chosen: the image shown first, a row of the maps.
-        still: a PNG of the first map.
     """
-    alt = "A map of images and known domains, with lines from one image to the domains."
-    library = _plotly()
-    if library is None:
-        return picture(still, alt)
     data = {
         "maps": [_coordinates(one) for one in maps],
         "points": [_point(point, observed) for point in points],
@@ -64,20 +56,11 @@ def interactive_map(
         "branches": [{"name": name, "colour": looks[name].colour} for name in observed.branches],
         "chosen": chosen,
     }
-    script = (resources.files("bne.report") / "map.js").read_text()
     return (
         '<p><label>Layer <select id="layer"></select></label></p>\n'
-        f'<div id="stage"><div id="plot" role="img" aria-label="{alt}"></div>\n{_PANEL}</div>\n'
-        f"{json_script('map-data', data)}\n<script>{library}</script>\n<script>\n{script}</script>"
+        f'<div id="stage"><div id="plot" role="img" aria-label="{ALT}"></div>\n{_PANEL}</div>\n'
+        f"{json_script('map-data', data)}"
     )
-
-
-def _plotly() -> str | None:
-    try:
-        from plotly.offline.offline import get_plotlyjs
-    except ModuleNotFoundError:
-        return None
-    return str(get_plotlyjs())
 
 
 def _coordinates(found: Map) -> dict[str, Any]:

@@ -3,10 +3,7 @@
   const data = JSON.parse(document.getElementById("map-data").textContent);
   const plot = document.getElementById("plot");
   const select = document.getElementById("layer");
-  const narrow = window.matchMedia("(max-width: 50rem)");
-  // Plotly reads a little HTML in its texts.
-  const plain = (text) =>
-    text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const { narrow, plain, config } = charts;
   const digits = (value) => Number(value.toPrecision(3)).toString();
   let chosen = data.chosen;
   let shown = data.maps[0];
@@ -52,14 +49,12 @@
   }
 
   function layout() {
-    const axis = { showticklabels: false, zeroline: false, gridcolor: "#eee", fixedrange: narrow.matches };
-    return {
-      autosize: true, hovermode: "closest", hoverdistance: 12,
-      dragmode: narrow.matches ? false : "pan",
-      margin: { l: 30, r: 10, t: 10, b: 30 }, plot_bgcolor: "#fff", paper_bgcolor: "#fff",
-      xaxis: { ...axis, title: { text: "t-SNE 1" } }, yaxis: { ...axis, title: { text: "t-SNE 2" } },
-      legend: { orientation: "h", y: narrow.matches ? -0.18 : -0.1 }, font: { family: "system-ui, sans-serif" },
-    };
+    const axis = (text) => charts.axis({ showticklabels: false, title: { text } });
+    return charts.layout({
+      hoverdistance: 12, margin: { l: 30, r: 10, t: 10, b: 30 },
+      xaxis: axis("t-SNE 1"), yaxis: axis("t-SNE 2"),
+      legend: { orientation: "h", y: narrow.matches ? -0.18 : -0.1 },
+    });
   }
 
   function moveLines() {
@@ -111,8 +106,6 @@
     describe();
     Plotly.react(plot, traces(), layout(), config);
   });
-  const config = { responsive: true, displaylogo: false, typesetMath: false,
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
   describe();
   plot.replaceChildren();
   Plotly.newPlot(plot, traces(), layout(), config).then(() => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from html import escape
+from importlib import resources
 from typing import TYPE_CHECKING
 
 from bne.report.pictures import data_url
@@ -17,14 +18,31 @@ _POLICY = (
 )
 
 
-def document(title: str, style: str, body: str) -> str:
+def document(
+    title: str,
+    lead: Sequence[str],
+    sections: Mapping[str, tuple[str, Sequence[str]]],
+    scripts: Sequence[str],
+) -> str:
     """A whole page that asks nothing of any network.
 
     Args:
         title: of the page.
-        style: its CSS.
-        body: HTML.
+        lead: HTML between the title and the sections.
+        sections: a heading and HTML each, by anchor; one without HTML is left out.
+        scripts: that run, in this order, when everything else is there.
     """
+    there = {anchor: content for anchor, content in sections.items() if any(content[1])}
+    links = "".join(f'<a href="#{a}">{escape(heading)}</a>' for a, (heading, _) in there.items())
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        *lead,
+        f'<nav aria-label="Sections">{links}</nav>',
+        *(section(anchor, heading, *html) for anchor, (heading, html) in there.items()),
+        *(f"<script>{script}</script>" for script in scripts),
+    ]
+    style = (resources.files("bne.report") / "style.css").read_text()
+    content = "\n".join(body)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
@@ -32,7 +50,7 @@ def document(title: str, style: str, body: str) -> str:
 <link rel="icon" href="data:,"><style>
 {style}</style></head>
 <body>
-{body}
+{content}
 </body></html>
 """
 
@@ -61,6 +79,21 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> s
         f'<div class="wide" tabindex="0" role="region" aria-label="{escape(caption)}">'
         f"<table><caption>{escape(caption)}</caption>\n<tr>{cells}</tr>\n{lines}</table></div>"
     )
+
+
+def folded(summary: str, *parts: str) -> str:
+    """HTML that is shown when its summary is clicked."""
+    content = "\n".join(parts)
+    return f"<details><summary>{escape(summary)}</summary>\n{content}\n</details>"
+
+
+def tiles(figures: Iterable[tuple[str, str]]) -> str:
+    """Figures to see first, each with what it is."""
+    inner = "".join(
+        f'<div class="tile"><b>{escape(figure)}</b><span>{escape(text)}</span></div>'
+        for figure, text in figures
+    )
+    return f'<div class="tiles">{inner}</div>'
 
 
 def picture(png: bytes, alt: str) -> str:

@@ -13,22 +13,25 @@ if TYPE_CHECKING:
 
     from bne.data.prepared import PreparedImages
 
-SIDES = (72, 56, 40, 28, 20)
+SIDES = (128, 96, 72, 56, 40, 28, 20)
 QUALITY = 72
-BUDGET = 7_000_000  # characters of all thumbnails together
 
 
-def thumbnails(prepared: PreparedImages, numbers: Sequence[int]) -> list[str]:
+def thumbnails(
+    prepared: PreparedImages, numbers: Sequence[int], largest: int, budget: int
+) -> list[str]:
     """Small JPEGs in base64, as large as their budget allows.
 
     Args:
         prepared: the images.
         numbers: of those wanted.
+        largest: their height and width in pixels at most.
+        budget: characters of all of them together.
     """
     found: list[str] = []
-    for side in SIDES:
+    for side in (side for side in SIDES if side <= largest):
         found = [base64.b64encode(jpeg(prepared.pixels[n], side)).decode() for n in numbers]
-        if sum(map(len, found)) <= BUDGET:
+        if sum(map(len, found)) <= budget:
             break
     return found
 

@@ -1,4 +1,4 @@
-"""Writes an analysis: a page, figures for a paper, and numbers for programs."""
+"""Writes what is known of a run: a page, figures for a paper, and numbers for programs."""
 
 from __future__ import annotations
 
@@ -8,39 +8,47 @@ from typing import TYPE_CHECKING
 
 from bne.engine.files import write_json, write_text
 from bne.report import figures
+from bne.report.figure_curves import curve_figure
 from bne.report.figure_map import map_figure
 from bne.report.page import page
 from bne.report.theme import looks
+from bne.report.training_sections import curve_data
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from matplotlib.figure import Figure
 
     from bne.report.content import Analysis
     from bne.report.theme import Look
+    from bne.report.training import Training
 
 RESOLUTION = 150
 
 
-def write_analysis(folder: Path, analysis: Analysis) -> list[Path]:
+def write_report(
+    folder: Path, analysis: Analysis | None, training: Training | None = None
+) -> list[Path]:
     """Writes `index.html`, `analysis.json` and every figure as PNG and PDF.
 
     Files of the same names are replaced, others left alone.
 
     Args:
         folder: that is there.
-        analysis: to write.
+        analysis: of the trained network; without one there is no `analysis.json`.
+        training: of it, as far as it is known.
 
     Returns:
         What was written.
     """
-    domains = dict.fromkeys([*analysis.observed.domains, *analysis.observed.branches])
-    styles = looks(list(domains), analysis.info.domains)
+    styles = looks(*_domains(analysis, training))
+    curves = curve_data(training, styles) if training and training.epochs else None
+    drawn = {"curves": curve_figure(curves)} if curves else {}
+    drawn |= draw(analysis, styles) if analysis else {}
     written = []
     pictures = {}
-    for name, figure in draw(analysis, styles).items():
+    for name, figure in drawn.items():
         for form in ("png", "pdf"):
             content = _bytes(figure, form)
             path = folder / f"{name}.{form}"
@@ -48,9 +56,23 @@ def write_analysis(folder: Path, analysis: Analysis) -> list[Path]:
             written.append(path)
             if form == "png":
                 pictures[name] = content
-    write_json(folder / "analysis.json", analysis.to_dict())
-    write_text(folder / "index.html", page(analysis, pictures, styles))
-    return [folder / "index.html", folder / "analysis.json", *written]
+    if analysis:
+        write_json(folder / "analysis.json", analysis.to_dict())
+        written.insert(0, folder / "analysis.json")
+    write_text(folder / "index.html", page(analysis, training, curves, pictures, styles))
+    return [folder / "index.html", *written]
+
+
+def _domains(
+    analysis: Analysis | None, training: Training | None
+) -> tuple[list[str], Collection[str]]:
+    """All domains to draw, and those that were trained on."""
+    observed = analysis.observed if analysis else None
+    drawn = [*observed.domains, *observed.branches] if observed else []
+    last = training.epochs[-1] if training and training.epochs else None
+    recorded = [*last.validation, *last.target] if last else []
+    seen = analysis.info.domains if analysis else last.validation if last else ()
+    return list(dict.fromkeys([*drawn, *recorded])), seen
 
 
 def draw(analysis: Analysis, styles: Mapping[str, Look]) -> dict[str, Figure]:

@@ -1,0 +1,174 @@
+"""What was trained and how that went, as parts of a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bne.engine.selection import best_on_validation, last, oracle, pooled
+from bne.methods.registry import find
+from bne.report import curves, parts
+from bne.report.training import UNFINISHED
+from bne.report.words import counted, duration, listed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bne.engine.events import Epoch, Score
+    from bne.report.theme import Look
+    from bne.report.training import Training
+
+
+HEADS = {
+    "last": "last epoch",
+    "validation": "epoch best on held-out source images",
+    "oracle": "epoch best on the target: an upper bound",
+}
+
+
+def what_was_trained(training: Training, sources: Sequence[str]) -> list[str]:
+    """Sentences for somebody who knows neither the code nor the run.
+
+    Args:
+        training: of the run.
+        sources: the domains trained on.
+    """
+    settings = training.settings
+    if not settings:
+        return []
+    weights = settings.get("weights")
+    start = f"the weights {Path(weights).name}" if weights else "random weights"
+    joined = training.result is not None and training.result.target_images == "unlabelled"
+    known = "whose images joined training without their labels" if joined else "which it never saw"
+    tested = listed(training.target)
+    sentences = [
+        f"A {settings.get('backbone')} network, starting from {start}, was trained by the method "
+        f"{settings['method']} to classify images of {listed(sources or ('other domains',))}, and "
+        f"tested on images of {tested}, {known}.",
+        f"{_length(settings)} The seed is {settings.get('seed')}.{_time(training)}",
+    ]
+    try:
+        sentence = find(settings["method"]).sentence
+    except ValueError:  # a method that was registered elsewhere
+        return sentences
+    return [*sentences, f"{settings['method']}, in the words of the paper: “{sentence}”."]
+
+
+def recorded_accuracy(training: Training) -> dict[str, Epoch]:
+    """The epochs that count, by the rule that chooses them."""
+    if not any(epoch.phase == "train" for epoch in training.epochs):
+        return {}
+    chosen = {
+        "last": last(training.epochs),
+        "validation": best_on_validation(training.epochs),
+        "oracle": oracle(training.epochs),
+    }
+    return {rule: epoch for rule, epoch in chosen.items() if epoch is not None}
+
+
+def accuracy_section(training: Training) -> list[str]:
+    """The accuracy on every domain, under every rule."""
+    chosen = recorded_accuracy(training)
+    if not chosen:
+        return []
+    final = chosen["last"]
+    rows = [("epoch", *(_epoch_text(epoch) for epoch in chosen.values()), "")]
+    for domain, score in final.target.items():
+        scores = [epoch.target[domain] for epoch in chosen.values()]
+        rows.append((f"{domain}, the target", *map(_percent, scores), str(score.images)))
+    if len(final.target) > 1:
+        whole = [pooled(epoch.target.values()) for epoch in chosen.values()]
+        rows.append(("all of the target", *map(_percent, whole), str(whole[0].images)))
+    for domain, score in final.validation.items():
+        scores = [epoch.validation[domain] for epoch in chosen.values()]
+        rows.append((f"{domain}, held out", *map(_percent, scores), str(score.images)))
+    note = (
+        "How often the network named the right class, in percent, as recorded during training. "
+        "Nothing was chosen by the target's images, except in the column that says so."
+    )
+    head = ("images of", *(HEADS[rule] for rule in chosen), "images")
+    return [parts.paragraph(note), parts.table("Accuracy, %", head, rows)]
+
+
+def curve_data(training: Training, styles: Mapping[str, Look]) -> dict[str, Any]:
+    """Lines of the loss and of the accuracies, for scripts and figures.
+
+    Args:
+        training: with at least one epoch.
+        styles: of the domains, by name.
+    """
+    epochs = training.epochs
+    sources = [
+        {
+            "name": f"{domain}, held-out images",
+            "colour": styles[domain].colour,
+            "dash": "solid",
+            "y": curves.line(epochs, curves.on_source(domain)),
+        }
+        for domain in epochs[-1].validation
+    ]
+    targets = [
+        {
+            "name": f"{domain}, target, not used for choosing",
+            "colour": styles[domain].colour,
+            "dash": "dash",
+            "y": curves.line(epochs, curves.on_target(domain)),
+        }
+        for domain in epochs[-1].target
+    ]
+    loss = {"name": "loss", "colour": "#333333", "dash": "solid"}
+    return {
+        "stages": curves.plain_stages(epochs),
+        "loss": [{**loss, "y": curves.line(epochs, lambda epoch: epoch.loss)}],
+        "accuracy": [*sources, *targets],
+    }
+
+
+def curve_section(data: Mapping[str, Any] | None, still: bytes | None) -> list[str]:
+    """The curves, or a picture of them where there is no script to draw them."""
+    if data is None:
+        return []
+    note = parts.paragraph(
+        "How training went, epoch by epoch. Dotted vertical lines mark where something else began "
+        "to be trained. The target's accuracy is recorded, but nothing is chosen by it."
+    )
+    alt = "The loss and the accuracy on every domain, epoch by epoch."
+    if still is not None:
+        return [note, parts.picture(still, alt)]
+    charts = "".join(
+        f'<figure class="chart-box"><figcaption>{title}</figcaption>'
+        f'<div class="chart" id="curve-{name}" role="img" aria-label="{title}"></div></figure>'
+        for name, title in (("loss", "Loss, mean of each epoch"), ("accuracy", "Accuracy, %"))
+    )
+    return [note, f'<div class="charts">{charts}</div>', parts.json_script("curve-data", data)]
+
+
+def _epoch_text(epoch: Epoch) -> str:
+    return f"{epoch.epoch}{', exact statistics' if epoch.statistics == 'exact' else ''}"
+
+
+def _percent(score: Score) -> str:
+    return f"{score.accuracy:.1f}"
+
+
+def _length(settings: Mapping[str, Any]) -> str:
+    head = settings.get("head", {}).get("epochs", 0)
+    train = settings.get("train", {}).get("epochs", 0)
+    if not head:
+        return f"The whole network was to be trained for {counted(train, 'epoch')}."
+    return (
+        f"First the last layer alone was to be trained for {counted(head, 'epoch')}, then the "
+        f"whole network for {train}."
+    )
+
+
+def _time(training: Training) -> str:
+    if UNFINISHED in training.left_out:
+        return (
+            f" The run is not finished: {counted(len(training.epochs), 'epoch')} recorded so far."
+        )
+    if training.result is None:
+        return ""
+    device = training.environment.get("device", "a device that is not known")
+    place = device if "CUDA" in device else f"a CPU ({device})"
+    return f" It took {duration(training.result.seconds)} on {place}."

@@ -1,0 +1,44 @@
+"""Pages opened in a real browser."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = Path("/usr/bin/chromium")
+HOSTILE = '<img src=x onerror="document.title=1">$x_{$</script>&lt;'
+BROKEN = "[...document.images].filter((one) => !one.complete || !one.naturalWidth).length"
+
+
+def need_chromium() -> None:
+    if not os.access(CHROMIUM, os.X_OK):
+        pytest.skip(f"needs Chromium at {CHROMIUM}")
+
+
+def opened(browser, file: Path, width: int, ready: str):
+    """The page, and what it said and asked for of others.
+
+    Args:
+        browser: that is running.
+        file: of the page.
+        width: of the window.
+        ready: a selector of what is there once the page is.
+    """
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    said, asked = [], []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(file.as_uri())
+    page.wait_for_selector(ready, state="attached")
+    return page, said, [url for url in asked if not url.startswith("data:")]
+
+
+def hovered(page, selector: str, number: int) -> str:
+    """What is told of one of several marks when the pointer is on it."""
+    mark = page.locator(selector).nth(number)
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.wait_for_selector(".hoverlayer .hovertext")
+    return page.locator(".hoverlayer .hovertext").first.text_content()
