@@ -6,22 +6,22 @@ python results/make.py
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from page.campaign import WANTED, Wanted, difference, weights_of
-from page.comparison_section import gap_section, headline, length_section, order_section
+from page.campaign import WANTED, weights_of
+from page.comparison_section import (
+    gap_section,
+    headline,
+    length_section,
+    optimiser_section,
+    order_section,
+)
+from page.final import other_finalist
 from page.inside_section import inside_section
 from page.runs_section import others_section, seconds_section, start_section
-from page.search import best, settings_tried
 from page.settings_section import settings_section
 from page.tables_section import missing_section, tables_section
 
 from bne.evaluation.records import read
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from bne.evaluation.records import Record
 
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "pacs-resnet18"
@@ -35,21 +35,22 @@ def page(folder: Path = RECORDS) -> str:
     files = {path.name: read(path) for path in sorted(folder.glob("*.jsonl"))}
     search = files.get(SEARCH, [])
     records = [record for name, own in files.items() if name != SEARCH for record in own]
-    own = _own_setting(search)
-    wanted = [*WANTED, own] if own else WANTED
+    final = other_finalist(search)
+    wanted = [*WANTED, final] if final else WANTED
     notes = _notes()
     start = weights_of([*search, *records])
     sections = {
         "What was run": [start_section([*search, *records]), notes["weights"], notes["rules"]],
-        "Settings": [start, settings_section(search)],
+        "Settings": [start, settings_section(search, records)],
         "Tables": [tables_section(wanted, records)],
         "Other runs": [start, others_section(wanted, records)],
         "Inside the trained networks": [start, inside_section(records)],
         "Where this disagrees with the paper": [
             start,
-            gap_section(records, own),
+            gap_section(records),
             order_section(records),
             length_section([*search, *records]),
+            *([optimiser_section(search)] if search else []),
             notes["open"],
         ],
         "Runs and their time": [seconds_section(files)],
@@ -63,18 +64,6 @@ def page(folder: Path = RECORDS) -> str:
     return opening + "".join(
         f"\n## {title}\n\n{PARAGRAPH.join(parts)}\n" for title, parts in sections.items()
     )
-
-
-def _own_setting(search: Sequence[Record]) -> Wanted | None:
-    """DeepAll under the setting that was best for it, if that is not the standard one."""
-    own = best(settings_tried(search), "deepall")
-    if own is None:
-        return None
-    tuned = ("train.optimiser.", "train.schedule.")
-    changes = difference(own.records[0])
-    overrides = {key: value for key, value in changes.items() if key.startswith(tuned)}
-    title = "DeepAll with its own best setting"
-    return Wanted(title, methods=("deepall",), overrides=overrides) if overrides else None
 
 
 def _notes() -> dict[str, str]:

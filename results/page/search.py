@@ -1,4 +1,4 @@
-"""The search for settings: what was tried, what it gave, and which setting the rule picks.
+"""The search for settings: what was tried, what it gave, and which settings go on to the final.
 
 The choice depends on held-out images of the source domains alone.
 """
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bne.evaluation.records import Record
 
 Statistics = Literal["running", "exact"]
+METHODS = ("deepall", "bne")
 _SHOWN = ("train.optimiser.", "train.schedule.", "train.warm_up", "train.epochs")
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
@@ -47,6 +48,10 @@ class Tuning:
     def __str__(self) -> str:
         return ", ".join(filter(None, (self.optimiser, self.schedule, self.otherwise)))
 
+    def is_like(self, other: Tuning) -> bool:
+        """Whether it is the same at another length of training."""
+        return str(self) == str(other)
+
 
 @dataclass(frozen=True, eq=False)
 class Setting:
@@ -72,6 +77,11 @@ class Setting:
             return None
         variance = sum(estimate.error**2 for estimate in estimates) / len(last) ** 2
         return Estimate(fmean(estimate.mean for estimate in estimates), variance**0.5)
+
+    def on(self, runs: set[tuple[str, int]]) -> Setting:
+        """The same with some of its runs only."""
+        own = (r for r in self.records if (target(r), r.settings["seed"]) in runs)
+        return Setting(self.method, self.tuning, tuple(own))
 
     def on_target(self, domain: str, statistics: Statistics) -> float | None:
         """Mean accuracy on a target, over seeds, in percent; never used for the choice."""
@@ -105,24 +115,19 @@ def best(tried: Iterable[Setting], method: str) -> Setting | None:
 def shared(tried: Iterable[Setting]) -> list[Setting]:
     """The settings that were tried with every method."""
     tried = list(tried)
-    methods = {setting.method for setting in tried}
     return [
         setting
         for setting in tried
-        if {other.method for other in tried if other.tuning == setting.tuning} == methods
+        if {other.method for other in tried if other.tuning == setting.tuning} == set(METHODS)
     ]
 
 
-def chosen(tried: Iterable[Setting]) -> Setting | None:
-    """The rule: of the settings tried with every method, that of BNE's highest accuracy."""
-    return best(shared(tried), "bne")
-
-
-def best_for_all(tried: Iterable[Setting]) -> Tuning:
-    """A second opinion: the highest mean over methods, of the settings tried with every one."""
+def finalists(tried: Iterable[Setting]) -> list[Tuning]:
+    """The two settings of the highest mean over methods, of those tried with every one."""
     common = shared(tried)
     tunings = dict.fromkeys(setting.tuning for setting in common)
-    return max(tunings, key=lambda t: fmean(_rank(s) for s in common if s.tuning == t))
+    mean = {t: fmean(_rank(s) for s in common if s.tuning == t) for t in tunings}
+    return sorted(tunings, key=mean.__getitem__, reverse=True)[:2]
 
 
 def exact_changes(tried: Iterable[Setting]) -> dict[Setting, float]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from math import sqrt
-from statistics import fmean
 from typing import TYPE_CHECKING
 
 from bne.evaluation.cells import NONE, signed
 from page.campaign import target
+from page.final import final_section, winner
 from page.search import (
     best,
-    best_for_all,
-    chosen,
     exact_changes,
     exact_is_better,
+    finalists,
     settings_tried,
     shared,
 )
@@ -26,20 +25,19 @@ if TYPE_CHECKING:
     from page.search import Setting, Tuning
 
 
-def settings_section(records: Sequence[Record]) -> str:
-    """The whole section; `records` are those of the search."""
-    if not records:
+def settings_section(search: Sequence[Record], records: Sequence[Record]) -> str:
+    """The whole section; `search` are the records of the search, `records` those of the tables."""
+    if not search:
         return "No search is recorded."
-    tried = settings_tried(records)
-    targets = list(dict.fromkeys(target(record) for record in records))
-    parts = [_budget(tried, records, targets), _table(tried, targets)]
-    pick, top = chosen(tried), best(tried, "bne")
-    if pick is None or top is None:
+    tried = settings_tried(search)
+    targets = list(dict.fromkeys(target(record) for record in search))
+    parts = [_budget(tried, search, targets), _table(tried, targets)]
+    if not finalists(tried):
         return "\n\n".join([*parts, "No setting was tried with every method on every target."])
-    others = [s for s in tried if s.tuning == pick.tuning and s is not pick]
-    parts += [_rule(tried, pick, top)]
-    parts += [_fairness(tried, pick, top, other, targets) for other in others]
-    return "\n\n".join([*parts, _options(tried), _statistics(tried, pick.tuning)])
+    pick = winner(search, records)
+    used = [s.tuning for s in tried if pick and s.tuning.is_like(pick)]
+    parts += [final_section(search, records), _options(tried)]
+    return "\n\n".join([*parts, *([_statistics(tried, used[0])] if used else [])])
 
 
 def _budget(tried: Sequence[Setting], records: Sequence[Record], targets: Sequence[str]) -> str:
@@ -63,12 +61,12 @@ def _budget(tried: Sequence[Setting], records: Sequence[Record], targets: Sequen
 
 
 def _table(tried: Sequence[Setting], targets: Sequence[str]) -> str:
-    pick = chosen(tried)
+    final = finalists(tried)
     rows = []
     for setting in tried:
         tuning = setting.tuning
         marks = [
-            "chosen" if pick and tuning == pick.tuning else "",
+            "in the final" if tuning in final else "",
             "its highest" if setting is best(tried, setting.method) else "",
         ]
         rows.append(
@@ -93,47 +91,6 @@ def _table(tried: Sequence[Setting], targets: Sequence[str]) -> str:
 def _on_target(setting: Setting, domain: str) -> str:
     values = [setting.on_target(domain, "running"), setting.on_target(domain, "exact")]
     return " / ".join(NONE if value is None else f"{value:.1f}" for value in values)
-
-
-def _rule(tried: Sequence[Setting], pick: Setting, top: Setting) -> str:
-    second = best_for_all(tried)
-    return (
-        "**Rule**, put into words after the search. All rows share one setting: of those tried "
-        "with every method, that of BNE's highest held-out accuracy with running statistics. It is "
-        f"**{pick.tuning}**, "
-        f"{pick.held_out('running')}, {'the' if pick is top else 'not the'} highest of all that "
-        "BNE was tried with. The highest mean over the methods picks "
-        f"{'the same' if second == pick.tuning else f'another, {second}'}."
-    )
-
-
-def _fairness(
-    tried: Sequence[Setting], pick: Setting, top: Setting, other: Setting, targets: Sequence[str]
-) -> str:
-    """What the choice costs another method."""
-    own = best(tried, other.method)
-    here, there = other.held_out("running"), own.held_out("running") if own else None
-    if own is None or here is None or there is None or own is other:
-        return f"It is also the highest of {other.method}."
-    error = sqrt(here.error**2 + there.error**2)
-    lost = there.mean - here.mean
-    known = any(s.tuning == own.tuning and s.method == "bne" for s in tried)
-    return (
-        f"**It is not {other.method}'s own highest**, which is {own.tuning}: {there}, against "
-        f"{here} under the common setting. The difference, {lost:.2f}, is "
-        f"{'within' if lost < error else 'more than'} one standard error ({error:.2f}, as if the "
-        f"two were tested on different images). That setting was {'' if known else 'not '}tried "
-        "with BNE. On the targets of this search, which were not used, BNE's gap over "
-        f"{other.method} was {_gap(pick, other, targets)} points under the common setting and "
-        f"{_gap(top, own, targets)} with each method's own highest (running statistics, mean of "
-        f"{listed(targets)}); hence the table of {other.method} with its own setting, below or "
-        "among what is missing."
-    )
-
-
-def _gap(one: Setting, other: Setting, targets: Sequence[str]) -> str:
-    pairs = [(one.on_target(t, "running"), other.on_target(t, "running")) for t in targets]
-    return signed(fmean(a - b for a, b in pairs if a is not None and b is not None), 1)
 
 
 def _options(tried: Sequence[Setting]) -> str:

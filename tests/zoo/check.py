@@ -21,6 +21,7 @@ from tests.networks import randomise_norms
 DOMAINS = ["one", "two", "three"]
 SIZES = (32, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384, 448, 512, 576, 600, 800)
 TOLERANCE = 1e-6
+SEEDS = 5  # tried until a network does not amplify rounding
 
 
 class MismatchError(AssertionError):
@@ -79,11 +80,13 @@ def check(name: str, device: str = "cpu", *, domains: bool = False) -> dict[str,
         device: where it runs.
         domains: whether to check also that domains of different statistics are kept apart.
     """
-    with torch.device(device):
-        torch.manual_seed(0)
-        model = randomise_norms(build(name).double())
-        images = smallest_input(model)
-    settle(model, images)
+    for seed in range(SEEDS):
+        with torch.device(device):
+            torch.manual_seed(seed)
+            model = randomise_norms(build(name).double())
+            images = smallest_input(model)
+        if settle(model, images):
+            break
     norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
     with torch.no_grad():
         original = observe(model, images)
@@ -120,17 +123,36 @@ def smallest_input(model: nn.Module) -> Tensor:
 
 
 @torch.no_grad()
-def settle(model: nn.Module, images: Tensor) -> None:
-    """Where random statistics make the network amplify rounding, takes those of a training pass."""
-    first, again = model.eval()(images), model(images * (1 + 1e-15))
-    if (again - first).abs().max() < 1e-9 * first.abs().max():
-        return
+def amplifies_rounding(model: nn.Module, images: Tensor) -> bool:
+    """Whether noise of rounding's size behind every batch norm changes the output visibly."""
+
+    def disturb(_module: nn.Module, _args: Any, output: Tensor) -> Tensor:
+        return output * (1 + 2e-16 * torch.randn_like(output))
+
+    expected = model.eval()(images)
+    hooks = [m.register_forward_hook(disturb) for m in model.modules() if isinstance(m, _BatchNorm)]
+    actual = model(images)
+    for hook in hooks:
+        hook.remove()
+    return bool((actual - expected).abs().max() > 1e-9 * expected.abs().max())
+
+
+@torch.no_grad()
+def settle(model: nn.Module, images: Tensor) -> bool:
+    """Where random statistics make the network amplify rounding, takes those of a training pass.
+
+    Returns:
+        Whether it does not amplify rounding any more.
+    """
+    if not amplifies_rounding(model, images):
+        return True
     momenta = {m: m.momentum for m in model.modules() if isinstance(m, _BatchNorm)}
     for module in momenta:
         module.momentum = 1.0
     model.train()(images)
     for module, momentum in momenta.items():
         module.momentum = momentum
+    return not amplifies_rounding(model, images)
 
 
 def observe(model: nn.Module, images: Tensor) -> Behaviour:
