@@ -139,21 +139,18 @@ def compare_batches(case: Case, prepared: PreparedImages) -> dict[str, object]:
         for _ in feed.epoch(batches, augmentation):
             pass
 
-    first_batch_s = gpu_seconds(lambda: next(feed.epoch(batches, augmentation)))
-    batches.step = 0
     works = {"full": with_batches, "fixed": without_batches, "alone": only_batches}
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(1 + ROUNDS):  # interleaved, so that a change of clock hits all alike
         for name, work in works.items():
             times[name].append(gpu_seconds(work) / case.steps * 1e3)
-    first = times["full"][0] + first_batch_s / case.steps * 1e3
+    first = times["full"][0]  # the first batches of the process
     full, fixed, alone = (median(times[name][1:]) for name in works)
     return {
         "benchmark": "batches",
         **case._asdict(),
         "device": torch.cuda.get_device_name(device),
         "first_upload_s": upload_s,
-        "first_batch_s": first_batch_s,
         "step_ms": full,
         "step_in_first_epoch_ms": first,
         "step_on_fixed_batch_ms": fixed,

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from bne import distances
     from bne.distances import bhattacharyya, uniform, wasserstein
     from bne.embedding import Embedding
-    from bne.ensemble import DomainEnsemble, Prediction, convert, revert
+    from bne.ensemble import DomainEnsemble, convert, revert
     from bne.norm import DomainBatchNorm
+    from bne.prediction import Prediction
 
 __all__ = [
     "DomainBatchNorm",
@@ -31,8 +32,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "distances": ("bhattacharyya", "uniform", "wasserstein"),
     "embedding": ("Embedding",),
-    "ensemble": ("DomainEnsemble", "Prediction", "convert", "revert"),
+    "ensemble": ("DomainEnsemble", "convert", "revert"),
     "norm": ("DomainBatchNorm",),
+    "prediction": ("Prediction",),
 }
 
 

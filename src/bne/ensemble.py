@@ -2,7 +2,6 @@
 
 import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -12,8 +11,10 @@ from torch.utils.checkpoint import checkpoint
 from bne import distances as distance_registry
 from bne.distances import Distance, inverse_weights
 from bne.embedding import Embedding
+from bne.folding import fold, pays
 from bne.moments import Moments
 from bne.norm import DomainBatchNorm, Rule
+from bne.prediction import Prediction, mix, spread
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
@@ -21,36 +22,6 @@ Domains = Tensor | Sequence[int] | Sequence[str]
 
 CPU_VALUES = 2**20
 """Values of input images beyond which a CPU, its caches full, runs branches faster one by one."""
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """What the ensemble says of N images, and why.
-
-    Attributes:
-        logits: (N, classes), the mixture. Where probabilities are mixed, their logarithms.
-        weights: (N, K), the weight of each domain's branch; they add up to 1.
-        distances: (N, K), of each image from each domain.
-        branch_logits: (N, K, classes), each branch's own answer; NaN where it was not run.
-        embedding: where the images lie in the space of domains.
-    """
-
-    logits: Tensor
-    weights: Tensor
-    distances: Tensor
-    branch_logits: Tensor
-    embedding: Embedding
-
-    @classmethod
-    def cat(cls, parts: Sequence["Prediction"]) -> "Prediction":
-        """The predictions for several groups of images, one after another."""
-        return cls(
-            torch.cat([part.logits for part in parts]),
-            torch.cat([part.weights for part in parts]),
-            torch.cat([part.distances for part in parts]),
-            torch.cat([part.branch_logits for part in parts]),
-            Embedding.cat([part.embedding for part in parts]),
-        )
 
 
 class DomainEnsemble(nn.Module):
@@ -197,9 +168,9 @@ class DomainEnsemble(nn.Module):
             # Only now: the branches have updated the domains' statistics.
             weights, distances = self._weigh(embedding, chosen)
         own = weights if chosen is None else weights.gather(1, chosen)
-        logits = _mix(branch_logits, own, self.mix)
+        logits = mix(branch_logits, own, self.mix)
         if chosen is not None:
-            branch_logits = _spread(branch_logits.detach(), chosen, len(self.domains))
+            branch_logits = spread(branch_logits.detach(), chosen, len(self.domains))
         return Prediction(logits, weights, distances, branch_logits, embedding)
 
     def _weigh(self, embedding: Embedding, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -267,6 +238,8 @@ class DomainEnsemble(nn.Module):
             first, track = track, False
             # `repeat` would lose the channels-last layout.
             copies = torch.cat([images] * len(domains))
+            if not self.training and pays(copies):
+                return self._run(copies, fold(list(domain_layers(self.model)), ids))
             return self._run(copies, _under(ids, members, track=first))
 
         if self.max_branches is None or not self.training:
@@ -387,24 +360,6 @@ def _average(uses: list[Moments]) -> Moments:
     if len(uses) == 1:
         return uses[0]
     return Moments(*(torch.stack(statistic).mean(0) for statistic in zip(*uses, strict=True)))
-
-
-def _mix(branch_logits: Tensor, weights: Tensor, mix: str) -> Tensor:
-    """Combines (N, K, classes, ...) by (N, K) into (N, classes, ...)."""
-    weights = weights.view(*weights.shape, *(1,) * (branch_logits.ndim - 2))
-    if mix != "probabilities":
-        return (weights * branch_logits).sum(1)
-    # Clamped, a weight of 0 has a finite logarithm and no gradient.
-    logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
-    return (logarithms + branch_logits.log_softmax(2)).logsumexp(1)
-
-
-def _spread(chosen_logits: Tensor, chosen: Tensor, domains: int) -> Tensor:
-    """Puts (N, m, classes, ...) in their domains' places among (N, K, classes, ...)."""
-    count, _, *rest = chosen_logits.shape
-    places = chosen.view(*chosen.shape, *(1,) * len(rest)).expand_as(chosen_logits)
-    unknown = chosen_logits.new_full((count, domains, *rest), torch.nan)
-    return unknown.scatter(1, places, chosen_logits)
 
 
 def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:

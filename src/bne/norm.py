@@ -225,6 +225,23 @@ class DomainBatchNorm(nn.Module):
         var = (weights @ (population.var + apart.square()) - shift.square()).clamp_min(0)
         return self._normalise(samples, Moments(centre + shift, var))
 
+    def by_map(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Gives x * scale + shift, all that known statistics come down to; without gradients.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            scale: (N, C).
+            shift: (N, C).
+
+        Returns:
+            The normalised input, of the shape and dtype of `x`.
+        """
+        samples = samples_of(x, scale.shape[0])
+        shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
+        normalised = torch.empty_like(samples)
+        torch.addcmul(shift.view(shape), samples, scale.view(shape), out=normalised)
+        return normalised.flatten(0, 1)
+
     def _by_batch_kernel(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
     ) -> Tensor:

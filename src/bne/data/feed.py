@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 READERS = 4
 AHEAD = 8  # batches read before they are asked for
+USUAL = 64  # images in a batch
 
 Item = TypeVar("Item")
 
@@ -100,9 +101,9 @@ class Feed:
             yield images if chosen is None else pick(images, chosen), labels
 
     def _load_kernels(self) -> None:
-        """Makes a batch for nothing, since CUDA loads each kernel when it is first used."""
+        """Makes a batch for nothing: at first use CUDA loads kernels and sets memory aside."""
         crops = Augmentation("paper", Preprocessing(self._images.shape[-1]))
-        for _ in self.epoch(DomainBatches({"any": [0]}, 2, epoch=1), crops):
+        for _ in self.epoch(DomainBatches({"any": [0]}, USUAL, epoch=1), crops):
             pass
 
     def _batches(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:

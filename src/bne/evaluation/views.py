@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from bne import distances
-from bne.ensemble import DomainEnsemble, Prediction
+from bne.ensemble import DomainEnsemble
+from bne.prediction import Prediction
 
 if TYPE_CHECKING:
     from torch import Tensor

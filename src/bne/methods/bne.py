@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bne.distances import Distance
-from bne.ensemble import Prediction, convert
+from bne.ensemble import convert
 from bne.methods.policy import BranchMethod, When
 from bne.methods.registry import register
+from bne.prediction import Prediction
 from bne.surgery import Momentum
 
 
