@@ -28,6 +28,20 @@ def test_a_sound_copy_passes(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert row.split()[1::2] == ["dog", "3", "3"]
 
 
+def test_a_table_wider_than_the_terminal_loses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    domains = [f"location_{number}" for number in range(12)]
+    write(tmp_path, *names(" ".join(domains), "cat dog", 1))
+    assert bne("data", "check", tmp_path) == 0
+    captured = capsys.readouterr()
+    lines = captured.out.splitlines()
+    assert lines[1].split()[1::2] == ["class", *sorted(domains)]
+    assert next(line for line in lines if "dog" in line).split()[1::2] == ["dog", *["1"] * 12]
+    assert captured.err == ""  # no trace of a progress bar where there is no terminal
+
+
 def test_what_is_wrong_is_printed_and_the_exit_code_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

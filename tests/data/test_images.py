@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import itertools
 import struct
 import warnings
 import zlib
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bne.data.images import MAX_PIXELS, DataError, ImageFile, ImageSet, decode
+from bne.data.images import MAX_PIXELS, DataError, ImageFile, ImageSet, decode, to_rgb
 from tests.data.small import encode, pixels
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -67,12 +68,67 @@ def test_12_bit_tiff_is_scaled() -> None:
     assert (seen == grey(RAMP)).all()
 
 
-def _tiff(data: bytes, bits: int, photometric: int, orientation: int = 1) -> bytes:
-    """Grey, 16 x 16 pixels, little-endian; written by hand, since PIL makes black zero."""
-    values = {256: 16, 257: 16, 258: bits, 259: 1, 262: photometric, 274: orientation}
-    tags = {**values, 273: 8 + 2 + 9 * 12 + 4, 277: 1, 279: len(data)}
-    entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
-    return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data
+def _tiff(
+    data: bytes,
+    bits: int,
+    photometric: int,
+    orientation: int = 1,
+    planes: int | None = None,
+    order: str = "<",
+) -> bytes:
+    """16 x 16 pixels; written by hand, since PIL makes black zero and keeps channels together."""
+    count = planes or 1
+    values = {256: 16, 257: 16, 259: 1, 262: photometric, 274: orientation, 277: count}
+    tags = {tag: [value] for tag, value in values.items()}
+    if planes:
+        tags[284] = [2]
+    start = 8 + 2 + (len(tags) + 3) * 12 + 4  # of what does not fit into an entry
+    size = len(data) // count
+    first = start + (12 * count if count > 1 else 0)
+    tags[258] = [bits] * count
+    tags[273] = [first + plane * size for plane in range(count)]
+    tags[279] = [size] * count
+    entries, beyond = b"", b""
+    for tag in sorted(tags):
+        content = struct.pack(f"{order}{len(tags[tag])}I", *tags[tag])
+        if len(content) > 4:
+            content, beyond = struct.pack(f"{order}I", start + len(beyond)), beyond + content
+        entries += struct.pack(f"{order}HHI", tag, 4, len(tags[tag])) + content
+    head = (b"II*\0" if order == "<" else b"MM\0*") + struct.pack(f"{order}IH", 8, len(tags))
+    return head + entries + bytes(4) + beyond + data
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_tiff_with_a_plane_for_each_channel(bits: int, order: str) -> None:
+    values = COLOURS if bits == 8 else COLOURS_16
+    planes = values.transpose(2, 0, 1).astype(f"{order}u{bits // 8}").tobytes()
+    data = _tiff(planes, bits, 2, planes=3, order=order)
+    assert (pixels(decode(data, "x")) == COLOURS).all()
+
+
+@pytest.mark.parametrize(
+    ("bits", "photometric"),
+    [*itertools.product([1, 2, 4, 8, 16], [0, 1]), (12, 1)],
+)
+def test_grey_tiff_said_to_have_planes_is_as_any_other(bits: int, photometric: int) -> None:
+    data = np.random.default_rng(0).bytes(16 * 16 * bits // 8)
+    plain = _tiff(data, bits, photometric)
+    said = _tiff(data, bits, photometric, planes=1)
+    assert decode(said, "x").tobytes() == decode(plain, "x").tobytes()
+
+
+def test_a_loaded_tiff_with_planes_is_left_as_it_is() -> None:
+    planes = COLOURS.transpose(2, 0, 1).tobytes()
+    with Image.open(io.BytesIO(_tiff(planes, 8, 2, planes=3))) as image:
+        image.load()
+        assert (pixels(to_rgb(image, "x")) == COLOURS).all()
+
+
+def test_a_kind_of_tiff_that_pillow_cannot_read_is_said_to_be_rare() -> None:
+    data = _tiff(bytes(512), 16, 0, order=">")
+    with pytest.raises(DataError, match=r"^x: the file is not .* or a rare kind of one; save it"):
+        decode(data, "x")
 
 
 def test_16_bit_colour_is_scaled() -> None:
@@ -213,7 +269,7 @@ def test_an_exif_block_that_cannot_be_written_again_still_turns_the_image() -> N
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bit_pixels_are_refused(mode: str) -> None:
-    with pytest.raises(DataError, match=r"d/c/x\.tif: 32-bit pixels"):
+    with pytest.raises(DataError, match=r"d/c/x\.tif: signed or 32-bit pixels"):
         decode(encode(Image.new(mode, (4, 4)), "TIFF"), "d/c/x.tif")
 
 

@@ -34,6 +34,13 @@ def test_what_fits_the_data_passes_without_decoding_them(images: ImageSet) -> No
     check(images, validation=0.0, per_domain=20)
 
 
+def test_a_class_that_only_the_target_has_is_refused(tmp_path: Path) -> None:
+    write(tmp_path, *names("art photo", "cat dog", 10), *names("sketch", "cat elk", 2))
+    with pytest.raises(DataError) as caught:
+        check(open_images(tmp_path))
+    assert "target sketch has the class 'elk', of which no source domain" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [

@@ -68,7 +68,8 @@ def _check(path: Path, benchmark: str | None) -> "Report":
 
     declaration = find_benchmark(benchmark) if benchmark else None
     images = open_images(path)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Reading images", total=len(images))
         report = check_images(images, declaration, lambda: progress.advance(task))
     if declaration and declaration.split_file:
@@ -103,7 +104,8 @@ def _show(report: "Report") -> None:
         table.add_column(domain, footer=str(total), justify="right")
     for name, row in report.counts.items():
         table.add_row(name, *map(str, row.values()))
-    console = Console(markup=False, highlight=False)
+    # Wide enough for any table: squeezed into the terminal it would lose names, even numbers.
+    console = Console(markup=False, highlight=False, width=10_000)
     console.print(table)
     if report.duplicates:
         groups = [readable_list(group, " = ") for group in report.duplicates]

@@ -28,23 +28,10 @@ def prepare(
 
     If that is done already, it only says where the result lies.
     """
-    from rich.console import Console
-    from rich.progress import Progress
-
-    from bne.data.cache import prepare as prepare_images
     from bne.data.sources import open_images
     from bne.data.wording import readable_size
 
-    images = open_images(path)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("Preparing images", total=len(images))
-        prepared = prepare_images(
-            images,
-            cache,
-            size,
-            skip_bad=skip_bad,
-            progress=lambda done, _: progress.update(task, completed=done),
-        )
+    prepared = common.prepare(open_images(path), cache, size, skip_bad=skip_bad, show=True)
     report = {
         "folder": str(prepared.folder),
         "images": len(prepared),
@@ -55,8 +42,6 @@ def prepare(
     if as_json:
         typer.echo(json.dumps(report, indent=2))
         return
-    for problem in prepared.skipped:
-        typer.echo(f"Skipped: {problem}")
     typer.echo(
         f"{len(prepared)} images of {size}x{size} pixels, "
         f"{readable_size(prepared.pixels.nbytes)}, are ready in {prepared.folder}"

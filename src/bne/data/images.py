@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from bne.data.pillow_gaps import (
     grey_from_16_bits,
     grey_range,
+    mend_planes,
     scale_transparent_value,
     upright,
 )
@@ -95,8 +96,9 @@ def decode(data: bytes, name: str) -> Image.Image:
         name: What to call the image in an error.
 
     Raises:
-        DataError: The image is damaged, of another format, of unknown range (32-bit pixels) or
-            larger than `MAX_PIXELS`, which is checked before anything is decoded.
+        DataError: The image is damaged, of another format or a kind Pillow cannot read, of unknown
+            range (signed or 32-bit pixels) or larger than `MAX_PIXELS`, which is checked before
+            anything is decoded.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -111,10 +113,14 @@ def decode(data: bytes, name: str) -> Image.Image:
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(too_large) from None
     except UnidentifiedImageError:
-        kinds = "JPEG, PNG, WebP, BMP or TIFF"
-        raise DataError(f"{name}: the file is not a {kinds} image; replace or remove it.") from None
+        raise DataError(
+            f"{name}: the file is not a JPEG, PNG, WebP, BMP or TIFF image, or a rare kind of one; "
+            "save it anew or remove it."
+        ) from None
     except Exception as error:  # damaged bytes make decoders raise almost anything
-        raise DataError(f"{name}: the image is damaged ({error}); replace or remove it.") from error
+        raise DataError(
+            f"{name}: the image is damaged or of a rare kind ({error}); replace or remove it."
+        ) from error
 
 
 def to_rgb(image: Image.Image, name: str) -> Image.Image:
@@ -122,8 +128,11 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     from PIL import Image
 
     if image.mode in ("I", "F"):
-        raise DataError(f"{name}: 32-bit pixels have no known range; save it with 8 or 16 bits.")
+        raise DataError(
+            f"{name}: signed or 32-bit pixels have no known range; save it with 8 or 16 bits."
+        )
     scale_transparent_value(image)
+    mend_planes(image)
     black, white = grey_range(image)
     picture = upright(image)
     if picture.mode.startswith("I;16"):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from PIL import Image
 
 ORIENTATION = 0x0112
-BITS_PER_SAMPLE, PHOTOMETRIC = 258, 262
-WHITE_IS_ZERO = 0
+BITS_PER_SAMPLE, PHOTOMETRIC, PLANAR = 258, 262, 284
+WHITE_IS_ZERO, PLANES_APART = 0, 2
 
 
 def upright(image: Image.Image) -> Image.Image:
@@ -49,6 +51,26 @@ def scale_transparent_value(image: Image.Image) -> None:
         image.info["transparency"] = colour * (85 if raw_mode == "L;2" else 17)
     elif raw_mode == "RGB;16B":
         image.info["transparency"] = tuple(channel >> 8 for channel in colour)
+
+
+def mend_planes(image: Image.Image) -> None:
+    """Tells a TIFF with a plane for each channel, not loaded yet, how its planes are to be read.
+
+    Where they are not compressed, Pillow takes all for 8 bits with zero black.
+    """
+    tags: Any = getattr(image, "tag_v2", {})
+    tiles = getattr(image, "tile", [])
+    if tags.get(PLANAR) != PLANES_APART or not tiles or tiles[0].codec_name != "raw":
+        return
+    bits, *_ = tags.get(BITS_PER_SAMPLE, (1,))
+    detail = str(bits) if bits in (2, 4, 12, 16) else ""
+    if bits == 16:
+        little_endian = "" if image.mode == "I;16" else "L"
+        detail += "B" if tags.prefix == b"MM" else little_endian
+    elif bits != 12 and tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
+        detail += "I"
+    if detail:
+        tiles[:] = [t._replace(args=(f"{t.args[0]};{detail}", *t.args[1:])) for t in tiles]
 
 
 def grey_range(image: Image.Image) -> tuple[int, int]:

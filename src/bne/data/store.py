@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-FORMAT = 2  # raise it when the files of a store change their meaning
+FORMAT = 3  # raise it when the files of a store, or what an image is decoded to, change
 CHANNELS = 3
 
 

@@ -68,7 +68,8 @@ def check_data(recipe: Recipe, images: ImageSet, split_file: Path | None = None)
         split_file: of the benchmark, see `official_split`.
 
     Raises:
-        DataError: A domain is not there, or has too few images; the message names the key.
+        DataError: A domain is not there, or has too few images, or the target has a class that
+            no source has; the message names the key.
     """
     from bne.engine.setting import split_sources
 
@@ -78,11 +79,20 @@ def check_data(recipe: Recipe, images: ImageSet, split_file: Path | None = None)
                 raise DataError(f"{key} has {domain!r}; {_nearest(domain, images.domains)}.")
     if set(images.domains) <= set(recipe.target):
         raise DataError("target holds out every domain; hold out fewer, to train on the others.")
-    for source, split in split_sources(recipe, images, split_file).items():
+    splits = split_sources(recipe, images, split_file)
+    for source, split in splits.items():
         if len(split.train) < recipe.per_domain:
             raise DataError(
                 f"per_domain is {recipe.per_domain}, but {source} has {len(split.train)} images to "
                 "train on; choose a smaller batch, or leave the domain out of sources."
+            )
+    taught = {images.files[number].label for split in splits.values() for number in split.train}
+    for file in images.files:
+        domain = images.domains[file.domain]
+        if domain in recipe.target and file.label not in taught:
+            raise DataError(
+                f"target {domain} has the class {images.classes[file.label]!r}, of which no source "
+                "domain has an image to train on; remove the class, or add images to a source."
             )
 
 
