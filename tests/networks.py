@@ -29,8 +29,9 @@ def randomise_norms(model: nn.Module, seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm | bne.DomainBatchNorm):
-            if module.affine:
+            if module.weight is not None:
                 module.weight.uniform_(0.5, 1.5)
+            if module.bias is not None:
                 module.bias.normal_(0, 0.3)
             if module.track_running_stats:
                 module.running_mean.normal_(0, 0.3)

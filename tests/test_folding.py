@@ -14,22 +14,18 @@ def differing(model, **options):
     return randomise_norms(bne.convert(model, DOMAINS, **options)).eval()
 
 
+def without_bias(layer):
+    layer.bias = None
+    return layer
+
+
+@torch.no_grad()
 def both(monkeypatch, net, images):
-    calls = []
-    fold = folding.fold
-
-    def spied(*args):
-        calls.append(args)
-        return fold(*args)
-
-    monkeypatch.setattr(ensemble, "fold", spied)
-    with torch.no_grad():
-        at_once = net.explain(images)
-        assert len(calls) == 1
-        monkeypatch.setattr(ensemble, "pays", lambda images: False)
-        single = net.explain(images)
-    assert len(calls) == 1
-    return at_once.branch_logits, single.branch_logits
+    """The branches' answers with layers prepared at once, and each by itself."""
+    monkeypatch.setattr(ensemble, "pays", lambda images: True)
+    at_once = net.explain(images)
+    monkeypatch.undo()
+    return at_once.branch_logits, net.explain(images).branch_logits
 
 
 @pytest.mark.parametrize("options", [{}, {"nearest": 2}])
@@ -47,6 +43,7 @@ def test_layers_of_all_kinds(monkeypatch):
         nn.BatchNorm2d(4),
         nn.BatchNorm2d(4, eps=1e-2),
         nn.BatchNorm2d(4, affine=False),
+        without_bias(nn.BatchNorm2d(4)),
         nn.BatchNorm2d(4, track_running_stats=False),
         nn.Flatten(),
         nn.LazyBatchNorm1d(),
@@ -67,9 +64,37 @@ def test_half_precision(monkeypatch, dtype):
     assert torch.equal(at_once, single)
 
 
-def test_not_where_gradients_or_large_images_are_wanted():
-    images = torch.zeros(1, 3, 8, 8)
+def test_layers_that_normalise_in_a_way_of_their_own(monkeypatch):
+    class Tenfold(bne.DomainBatchNorm):
+        def by_domain(self, *args, **kwargs):
+            return 10 * super().by_domain(*args, **kwargs)
+
+    net = differing(small_cnn().double())
+    net.model[1].__class__ = Tenfold
+    at_once, single = both(monkeypatch, net, torch.randn(2, 3, 8, 8, dtype=torch.double))
+    torch.testing.assert_close(at_once, single)
+
+
+def test_which_layers_are_prepared():
+    layer = bne.DomainBatchNorm(4, 3)
+    here, elsewhere = torch.device("cpu"), torch.device("meta")
+    assert folding._can_be_prepared(layer, here)
+    assert not folding._can_be_prepared(layer, elsewhere)
+    assert not folding._can_be_prepared(bne.DomainBatchNorm(4, 3, affine=False), here)
+    layer.weight = TwoSided(torch.ones(4))
+    assert not folding._can_be_prepared(layer, here)
+
+
+class TwoSided(nn.Parameter):
+    """A parameter of another type, as sharded ones are."""
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_few_small_images_on_a_gpu_without_gradients():
+    images = torch.zeros(2, 3, 8, 8, device="cuda")
     assert not folding.pays(images)
     with torch.no_grad():
         assert folding.pays(images)
-        assert not folding.pays(torch.zeros(1).expand(folding.SMALL + 1))
+        assert not folding.pays(images.cpu())
+        assert not folding.pays(images.expand(folding.FEW + 1, 2, 3, 8, 8))
+        assert not folding.pays(torch.zeros(1, device="cuda").expand(1, folding.SMALL + 1))

@@ -129,6 +129,32 @@ def test_without_affine_parameters(way):
     case.compare(*getattr(case, way)())
 
 
+@pytest.mark.parametrize("way", ["by_batch", "by_population"])
+def test_a_bias_without_a_weight(way):
+    case = Case((4, 5, 6, 7), torch.channels_last)
+    case.layer.weight = None
+    case.affine = (None, case.affine[1])
+    case.compare(*getattr(case, way)())
+
+
+def test_statistics_updated_before_the_backward():
+    case = Case((4, 5, 6, 7), torch.channels_last)
+    expected, y = case.by_population()
+    where = case.domains.to(DEVICE), torch.ones(4, dtype=torch.bool, device=DEVICE)
+    kernels.by_batch(
+        case.input.detach(), case.affine, *where, case.population, K, 0.5, case.layer.eps
+    )
+    case.compare(expected, y)
+
+
+def test_second_derivatives_are_refused():
+    case = Case((4, 5, 6, 7), torch.channels_last)
+    y, _, _ = kernels.by_instance(case.input, case.affine, case.layer.eps)
+    (first,) = torch.autograd.grad(y.square().sum(), case.input, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first.square().sum().backward()
+
+
 def test_a_domain_without_members_keeps_its_population():
     case = Case((6, 5, 7, 9), torch.channels_last)
     case.members[case.domains == case.domains[1]] = False

@@ -239,7 +239,7 @@ class DomainEnsemble(nn.Module):
             # `repeat` would lose the channels-last layout.
             copies = torch.cat([images] * len(domains))
             if not self.training and pays(copies):
-                return self._run(copies, fold(list(domain_layers(self.model)), ids))
+                return self._run(copies, fold(domain_layers(self.model), ids))
             return self._run(copies, _under(ids, members, track=first))
 
         if self.max_branches is None or not self.training:

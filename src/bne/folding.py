@@ -4,40 +4,47 @@ One image keeps a GPU busy for less time than it takes to launch the small opera
 statistics into scales and shifts, layer by layer. Here the layers share them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bne.norm import DomainBatchNorm, Rule
 
 SMALL = 2**19
 """Values of input images up to which this pays; three images of 224² pixels have 450,000."""
 
+FEW = 64
+"""Images up to which the scales and shifts of all layers take little memory."""
+
 Map = tuple[Tensor, Tensor]
 """Scale and shift of a layer's channels for every image, (N, C) each."""
 
 
 def pays(images: Tensor) -> bool:
-    """Whether a pass of (N, ...) images is faster so; it has no gradients."""
-    if torch.is_grad_enabled() or images.numel() > SMALL:
-        return False
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
-        return False
-    # A graph launches everything at once.
-    return not (images.is_cuda and torch.cuda.is_current_stream_capturing())
+    """Whether a pass of (N, ...) images, without gradients, is faster so."""
+    return (
+        images.is_cuda
+        and not torch.is_grad_enabled()
+        and images.numel() <= SMALL
+        and len(images) <= FEW
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        and not torch.cuda.is_current_stream_capturing()  # a graph launches everything at once
+    )
 
 
-def fold(layers: Sequence[DomainBatchNorm], domains: Tensor) -> Rule:
+def fold(layers: Iterable[DomainBatchNorm], domains: Tensor) -> Rule:
     """The rule that normalises every image by the running statistics of its domain.
 
     Args:
-        layers: of the network, in evaluation.
+        layers: of the network, in evaluation. Those that cannot be prepared normalise by
+            themselves.
         domains: (N,), the domain each image is run under.
     """
     alike: dict[float, list[DomainBatchNorm]] = {}
     for layer in layers:
-        if layer.track_running_stats and layer.affine:
+        if _can_be_prepared(layer, domains.device):
             alike.setdefault(layer.eps, []).append(layer)
     maps = {layer: found for own in alike.values() for layer, found in _maps(own, domains)}
 
@@ -45,6 +52,14 @@ def fold(layers: Sequence[DomainBatchNorm], domains: Tensor) -> Rule:
         return layer.by_map(x, *maps[layer]) if layer in maps else layer.by_domain(x, domains)
 
     return rule
+
+
+def _can_be_prepared(layer: DomainBatchNorm, device: torch.device) -> bool:
+    """Whether a layer is of no other kind, and its parameters are at hand before its turn."""
+    # Sharded or offloaded parameters are of other types, or elsewhere, until the layer runs.
+    parameters = (layer.weight, layer.bias)
+    here = all(type(p) is nn.Parameter and p.device == device for p in parameters)
+    return type(layer) is DomainBatchNorm and here and layer.population is not None
 
 
 def _maps(layers: Sequence[DomainBatchNorm], domains: Tensor) -> list[tuple[DomainBatchNorm, Map]]:

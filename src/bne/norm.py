@@ -226,7 +226,7 @@ class DomainBatchNorm(nn.Module):
         return self._normalise(samples, Moments(centre + shift, var))
 
     def by_map(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """Gives x * scale + shift, all that known statistics come down to; without gradients.
+        """Gives x * scale + shift, which is all that known statistics come down to.
 
         Args:
             x: (N * rows, C, *spatial).
@@ -236,11 +236,7 @@ class DomainBatchNorm(nn.Module):
         Returns:
             The normalised input, of the shape and dtype of `x`.
         """
-        samples = samples_of(x, scale.shape[0])
-        shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
-        normalised = torch.empty_like(samples)
-        torch.addcmul(shift.view(shape), samples, scale.view(shape), out=normalised)
-        return normalised.flatten(0, 1)
+        return _mapped(samples_of(x, scale.shape[0]), scale, shift)
 
     def _by_batch_kernel(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
@@ -313,10 +309,12 @@ class DomainBatchNorm(nn.Module):
                 samples.squeeze(1), affine, domains, moments, self.eps
             )
             return fused
-        if constant and self._is_plain(samples.dtype, moments):
+        if not torch.is_grad_enabled() and self._is_plain(samples.dtype, moments):
             mean, var = moments.mean[0], moments.var[0]
             x = samples.flatten(0, 1)
             return F.batch_norm(x, mean, var, self.weight, self.bias, eps=self.eps)
+        if domains is not None:
+            moments = Moments(moments.mean[domains], moments.var[domains])
         scale = (moments.var + self.eps).rsqrt()
         if self.weight is not None:
             scale = scale * self.weight
@@ -324,17 +322,14 @@ class DomainBatchNorm(nn.Module):
             shift = -moments.mean * scale
         else:
             shift = torch.addcmul(self.bias, moments.mean, scale, value=-1)
-        if domains is not None:
-            scale, shift = scale.index_select(0, domains), shift.index_select(0, domains)
-        shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
-        normalised = torch.addcmul(shift.view(shape), samples, scale.view(shape))
-        return normalised.to(samples.dtype).flatten(0, 1)
+        return _mapped(samples, scale, shift)
 
     def _is_plain(self, dtype: torch.dtype, moments: Moments) -> bool:
-        """Whether torch's batch norm does it at once: the same moments, of a dtype it takes."""
+        """Whether torch's batch norm does it at once: all rows alike, and dtypes that it takes."""
         exact = moments.mean.dtype
         alike = self.weight is None or self.weight.dtype == exact
-        return moments.mean.shape[0] == 1 and alike and (dtype == exact or dtype.itemsize < 4)
+        suits = dtype == exact or (dtype.itemsize < 4 and exact == torch.float32)
+        return moments.mean.shape[0] == 1 and alike and suits
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
         before = self.population
@@ -369,6 +364,13 @@ class DomainBatchNorm(nn.Module):
 
 Rule = Callable[[DomainBatchNorm, Tensor], Tensor]
 """What a pass does at every layer: takes the layer and its input, returns the output."""
+
+
+def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """(N, rows, C, *spatial) times scale plus shift, (N, C) each, as (N * rows, C, *spatial)."""
+    shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
+    mapped = torch.addcmul(shift.view(shape), samples, scale.view(shape))
+    return mapped.to(samples.dtype).flatten(0, 1)
 
 
 def _kernels(samples: Tensor) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
+from torch.autograd.function import once_differentiable
 
 from bne.kernels import programs
 
@@ -188,6 +189,8 @@ class _Normalise(torch.autograd.Function):
             mean, var = population
             assert mean is not None
             assert var is not None
+            if any(ctx.needs_input_grad):  # the running ones may be updated before the backward
+                mean, var = mean.clone(), var.clone()
             count = mean
         else:
             mean, var, count = _statistics(x, view, groups, population, momentum)
@@ -205,6 +208,7 @@ class _Normalise(torch.autograd.Function):
         return y, mean, var
 
     @staticmethod
+    @once_differentiable
     def backward(
         ctx: Any, dy: Tensor | None, dmean: Tensor | None, dvar: Tensor | None
     ) -> tuple[Tensor | None, ...]:
@@ -233,11 +237,9 @@ class _Normalise(torch.autograd.Function):
                 x, dy, dx, *slopes, var, weight, of_row, members, ctx.eps, ctx.constant,
                 *view.shape, *view.strides, *view.tile, num_warps=8,
             )  # fmt: skip
-        dweight = dbias = None
-        if weight is not None:
-            dbias, dweight = sums.sum(1).to(weight.dtype)
-        if bias is None:
-            dbias = None
+        to_bias, to_weight = sums.sum(1)
+        dweight = None if weight is None else to_weight.to(weight.dtype)
+        dbias = None if bias is None else to_bias.to(bias.dtype)
         return dx, dweight, dbias, None, None, None, None
 
 
