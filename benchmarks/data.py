@@ -144,7 +144,7 @@ def compare_batches(case: Case, prepared: PreparedImages) -> dict[str, object]:
     for _ in range(1 + ROUNDS):  # interleaved, so that a change of clock hits all alike
         for name, work in works.items():
             times[name].append(gpu_seconds(work) / case.steps * 1e3)
-    first = times["full"][0]  # the first batches of the process
+    first = times["full"][0]  # the first batches, but for the trial that `Feed` made
     full, fixed, alone = (median(times[name][1:]) for name in works)
     return {
         "benchmark": "batches",

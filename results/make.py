@@ -15,7 +15,7 @@ from page.comparison_section import (
     optimiser_section,
     order_section,
 )
-from page.final import other_finalist
+from page.final import other_finalists
 from page.inside_section import inside_section
 from page.runs_section import others_section, seconds_section, start_section
 from page.settings_section import settings_section
@@ -35,8 +35,7 @@ def page(folder: Path = RECORDS) -> str:
     files = {path.name: read(path) for path in sorted(folder.glob("*.jsonl"))}
     search = files.get(SEARCH, [])
     records = [record for name, own in files.items() if name != SEARCH for record in own]
-    final = other_finalist(search)
-    wanted = [*WANTED, final] if final else WANTED
+    wanted = [*WANTED, *other_finalists(search)]
     notes = _notes()
     start = weights_of([*search, *records])
     sections = {

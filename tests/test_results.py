@@ -217,7 +217,7 @@ def test_the_final(
     make: ModuleType, search: list[Line], tables: list[Line], tmp_path: Path
 ) -> None:
     page = make.page(write(tmp_path, search=search, tables=tables))
-    assert "The final is not run yet." in page
+    assert "No target has been run with both settings and both methods yet." in page
     adam = next(
         line["settings"]["train"]
         for line in search
@@ -232,6 +232,13 @@ def test_the_final(
     page = make.page(write(tmp_path, search=search, tables=tables + others))
     assert "So far on art_painting, cartoon, sketch:" in page
     assert "The rule picks **Adam 3e-4, weight decay 1e-6, cosine**" in page
+    assert "The recipe has another." in page
+    elsewhere = deepcopy(others)
+    for line in elsewhere:
+        line["settings"]["weights"] = "other.safetensors"
+    page = make.page(write(tmp_path, search=search, tables=tables + elsewhere))
+    assert "No target has been run with both settings and both methods yet." in page
+    page = make.page(write(tmp_path, search=search, tables=tables + others))
     by_method = [
         fmean(
             held_out(line, "running")
@@ -283,9 +290,33 @@ def test_what_only_bne_was_tried_with_is_not_in_the_final(
     assert page.count("| in the final") == 4
 
 
+def test_what_was_not_run_on_every_target_is_not_in_the_final(
+    make: ModuleType, search: list[Line], tmp_path: Path
+) -> None:
+    fewer = deepcopy(search)
+    adam = [
+        line
+        for line in fewer
+        if line["settings"]["train"]["optimiser"]["learning_rate"] == 3e-4
+        and line["target"] == ["sketch"]
+    ]
+    page = make.page(write(tmp_path, search=[line for line in fewer if line is not adam[0]]))
+    assert not re.search(r"\| Adam 3e-4.*in the final", page)
+    assert page.count("| in the final") == 4
+
+
+def test_runs_of_another_method_do_not_disturb_the_search(
+    make: ModuleType, search: list[Line], tmp_path: Path
+) -> None:
+    third = deepcopy(search[0])
+    third["method"] = third["settings"]["method"] = "bne-b"
+    page = make.page(write(tmp_path, search=[*search, third]))
+    assert page.count("| in the final") == 4
+
+
 def test_the_gap_by_optimiser(make: ModuleType, search: list[Line], tmp_path: Path) -> None:
     page = make.page(write(tmp_path, search=search))
-    section = page[page.index("The search's runs, 8 epochs") :]
+    section = page[page.index("The search's runs under every setting") :]
     cell = row(section, "Adam 1e-4, weight decay 1e-6, constant")[-1]
     ends: dict[str, list[float]] = {"deepall": [], "bne": []}
     for line in search:

@@ -113,12 +113,14 @@ def best(tried: Iterable[Setting], method: str) -> Setting | None:
 
 
 def shared(tried: Iterable[Setting]) -> list[Setting]:
-    """The settings that were tried with every method."""
-    tried = list(tried)
+    """The settings that were tried with every method, and have all the search's runs."""
+    tried = [setting for setting in tried if setting.method in METHODS]
+    everything = {run for setting in tried for run in setting.runs}
+    complete = [setting for setting in tried if setting.runs == everything]
     return [
         setting
-        for setting in tried
-        if {other.method for other in tried if other.tuning == setting.tuning} == set(METHODS)
+        for setting in complete
+        if {other.method for other in complete if other.tuning == setting.tuning} == set(METHODS)
     ]
 
 
@@ -128,6 +130,11 @@ def finalists(tried: Iterable[Setting]) -> list[Tuning]:
     tunings = dict.fromkeys(setting.tuning for setting in common)
     mean = {t: fmean(_rank(s) for s in common if s.tuning == t) for t in tunings}
     return sorted(tunings, key=mean.__getitem__, reverse=True)[:2]
+
+
+def minus(one: Estimate, other: Estimate) -> Estimate:
+    """The difference, as if the two were of different images."""
+    return Estimate(one.mean - other.mean, (one.error**2 + other.error**2) ** 0.5)
 
 
 def exact_changes(tried: Iterable[Setting]) -> dict[Setting, float]:

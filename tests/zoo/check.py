@@ -5,7 +5,8 @@ after the hundred layers of an untrained network. The network is converted in pl
 copies that `bne.convert` and `bne.revert` make, because some have more than a billion parameters.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,6 +67,7 @@ class Behaviour:
     """What the original does, in evaluation and in one training step."""
 
     evaluation: Tensor
+    layers: list[tuple[str, Tensor]]
     training: list[Tensor]
     state: dict[str, Tensor]
     trained_state: dict[str, Tensor]
@@ -158,7 +160,8 @@ def settle(model: nn.Module, images: Tensor) -> bool:
 def observe(model: nn.Module, images: Tensor) -> Behaviour:
     """Runs the original, and puts its state back."""
     state, values = buffers(model), {}
-    evaluation = model.eval()(images)
+    with norm_outputs(model) as layers:
+        evaluation = model.eval()(images)
     hooks = [
         module.register_forward_pre_hook(_count(name, values))
         for name, module in model.named_modules()
@@ -170,7 +173,28 @@ def observe(model: nn.Module, images: Tensor) -> Behaviour:
         hook.remove()
     trained_state = buffers(model)
     restore(model, state)
-    return Behaviour(evaluation, training, state, trained_state, values)
+    return Behaviour(evaluation, layers, training, state, trained_state, values)
+
+
+@contextmanager
+def norm_outputs(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
+    """Mean and mean square of what every batch norm gives, (2, rows, C), in the order of calls."""
+    found: list[tuple[str, Tensor]] = []
+
+    def note(name: str, output: Tensor) -> None:
+        values = output.unsqueeze(2).flatten(2)
+        found.append((name, torch.stack((values.mean(2), values.square().mean(2)))))
+
+    hooks = [
+        module.register_forward_hook(lambda _m, _i, output, name=name: note(name, output))
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm | bne.DomainBatchNorm)
+    ]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) -> nn.Module:
@@ -178,6 +202,10 @@ def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) ->
     classes = [type(module) for module in model.modules()]
     parameters = dict(model.named_parameters())
     net = bne.DomainEnsemble(model, DOMAINS, momentum="keep").eval()
+    with norm_outputs(net.model) as layers:
+        net(images, domains=torch.arange(len(images)) % len(DOMAINS))
+    for (name, ours), (_, theirs) in zip(layers, original.layers, strict=True):
+        _close(f"output of {name}", ours, theirs)  # which later layers may damp
     out = net.explain(images)
     for branch in range(len(DOMAINS)):
         _close("branch output", out.branch_logits[:, branch], original.evaluation)
