@@ -108,10 +108,14 @@ def test_a_model_without_its_run(trained: Trained, tmp_path: Path) -> None:
 def test_errors_are_one_sentence(trained: Trained, capsys: pytest.CaptureFixture[str]) -> None:
     data, folder, _ = trained
     for arguments, message in (
-        ((data, "--data", data), "is no model folder"),
+        ((data, "--data", data), f"{data} is neither a run's folder nor a model's"),
+        ((data / "none", "--data", data), "none is neither a run's folder nor a model's"),
         ((folder, "--data", data, "--domains", "foto"), "There is no domain 'foto'"),
         ((folder, "--data", data, "--layers", "bn9"), "--layers bn9: the model compares no such"),
-        ((folder, "--data", data, "--out", data / "art/cat/0.png"), "File exists"),
+        (
+            (folder, "--data", data, "--out", data / "art/cat/0.png"),
+            "0.png is a file; name a folder.",
+        ),
         ((folder, "--data", data / "nowhere"), "no such file or folder"),
     ):
         assert bne("analyze", *arguments) == 1

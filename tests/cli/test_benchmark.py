@@ -122,6 +122,26 @@ def test_a_report_of_what_is_recorded(
     assert bne(*command, *wanted, "--dry-run") == 0
 
 
+def test_a_link_to_a_report_stays_one(tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    link, file = tmp_path / "link.html", tmp_path / "report.html"
+    link.symlink_to(file)
+    table = ("--table", "similarity-pacs-resnet18-photo-unseen")
+    assert bne("benchmark", "--out", tmp_path, *table, "--report", link) == 0
+    assert link.is_symlink()
+    assert file.read_text().startswith("<!doctype html>")
+
+
+def test_a_narrow_terminal_cuts_no_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert bne("benchmark", "--out", tmp_path, "--table", "sota-pacs-resnet18") == 0
+    masf = next(line for line in capsys.readouterr().out.splitlines() if "MASF" in line)
+    cells = [cell.strip() for cell in masf.split("│")[1:-1]]
+    assert cells == ["MASF", "paper", "80.3", "77.1", "94.99", "71.69", "79.2", "81.0", "1.01"]
+
+
 def test_a_report_that_cannot_be_made_stops_before_training(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +149,9 @@ def test_a_report_that_cannot_be_made_stops_before_training(
     if importlib.util.find_spec("plotly"):
         assert bne(*command, tmp_path) == 1
         assert f"--report {tmp_path} is a folder; name a file" in capsys.readouterr().err
+        os.mkfifo(tmp_path / "pipe")
+        assert bne(*command, tmp_path / "pipe") == 1
+        assert "pipe is no file; name one, report.html for example." in capsys.readouterr().err
     for name in ("plotly", "plotly.offline", "plotly.offline.offline"):
         monkeypatch.setitem(sys.modules, name, None)
     assert bne(*command, tmp_path / "report.html") == 1

@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from bne.engine.recipe_files import Experiment
+from tests.docs.pages import ROOT
 from tests.evaluation.examples import item, record
 from tests.report.models import epochs
 
+RECORDS = ROOT / "results/pacs-resnet18/tables.jsonl"
 TARGETS = ("art", "photo", "sketch")
 ENVIRONMENT = {
     "bne": "0.1.0",

@@ -4,8 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from bne.evaluation.experiments import choose
+from bne.evaluation.plan import plan
+from bne.evaluation.records import read
+from bne.evaluation.tables import find_records
 from bne.report.benchmark_page import benchmark_page
-from tests.report.benchmarks import benchmark, experiment
+from tests.report.benchmarks import RECORDS, benchmark, experiment
 from tests.report.browsing import BROKEN, HOSTILE, hovered, opened
 
 pytest.importorskip("plotly", reason="needs plotly")
@@ -51,7 +55,22 @@ def test_it_renders_without_a_complaint(
 
 def visible(page, selector: str) -> list[str]:
     """The texts of what can be seen."""
-    return [one.text_content() for one in page.locator(selector).all() if one.is_visible()]
+    seen = [one for one in page.locator(selector).all() if one.is_visible()]
+    return [one.text_content().replace("\u00a0", " ") for one in seen]
+
+
+def test_the_whole_table_is_seen_at_once(browser, tmp_path: Path) -> None:
+    """Targets, averages and gains beside the paper's, of seeds that are not all there."""
+    table = choose(table="ablation-pacs-resnet18", recipe="pacs-resnet18-standard")
+    runs = plan(table, 3, {}, weights="resnet18_imagenet.safetensors")
+    file = tmp_path / "report.html"
+    file.write_text(benchmark_page(table, find_records(runs, read(RECORDS))))
+    page, _, _ = opened(browser, file, 1280, READY)
+    for rule in ("last", "oracle"):
+        page.select_option("#rule", rule)
+        box = page.locator(f"[data-rule={rule}] .wide")
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
+    page.close()
 
 
 def test_a_rule_is_chosen(browser, page_file: Path) -> None:
@@ -112,6 +131,9 @@ def test_pointing_tells_what_is_drawn(browser, page_file: Path) -> None:
     page, said, _ = opened(browser, page_file, 1280, READY)
     told = hovered(page, "#dots .trace:nth-child(2) path.point", 1)
     assert told == "DeepAll, art, seed 1: 71.2 %"
+    page.mouse.move(0, 0)
+    told = hovered(page, "#dots .trace:nth-child(4) path.point", 1)
+    assert told == f"BNE {HOSTILE}, art, seed 1: 81.1 %"
     page.mouse.move(0, 0)
     page.select_option("#measure", "target_accuracy")
     shown = page.evaluate("document.getElementById('curves-0').data[0].y")

@@ -18,12 +18,13 @@ from bne.evaluation.runs import Outcome
 from bne.evaluation.tables import accuracy_table, find_records
 from bne.report import benchmark_page as pages
 from bne.report.benchmark_data import MOST, chart_data
+from bne.report.benchmark_sections import filter_form
 from bne.report.benchmark_summary import progress, verdict
 from bne.report.curves import thinned
-from tests.report.benchmarks import benchmark, experiment
-from tests.test_readme import ROOT
+from bne.report.settings_sections import environment_table
+from tests.report.benchmarks import RECORDS, benchmark, experiment
+from tests.report.browsing import HOSTILE
 
-RECORDS = ROOT / "results/pacs-resnet18/tables.jsonl"
 BNE = [[800, 900, 700], [810, 920, 690], [790, 910, 720]]
 CLOSE = [[790, 905, 700], [815, 915, 690], [795, 900, 715]]
 FAR = [[700, 800, 600], [715, 820, 585], [690, 810, 620]]
@@ -65,6 +66,11 @@ def test_one_seed_has_no_error() -> None:
     assert "+10.0 points in the one seed that both have: how much of it is chance" in text
 
 
+def test_two_seeds_tell_little() -> None:
+    text = sentences({"far": FAR[:2], "ours": BNE[:2]})
+    assert text.endswith("more than twice its standard error, but two seeds tell little of that.")
+
+
 def test_the_baseline_is_compared_too() -> None:
     text = sentences({"DA": FAR, "close": CLOSE, "ours": BNE}, baseline="DA")
     assert text.count("Against close (80.3 %)") == text.count("Against DA (70.4 %)") == 1
@@ -79,6 +85,7 @@ def test_half_finished() -> None:
         "3 methods, 3 targets and 3 seeds make 19 runs; 14 of them are finished, so everything "
         "below is provisional."
     )
+    assert "+10.0 points in the one seed that both have" in sentences({"ours": BNE[:1], "far": FAR})
     nothing = {"ours": [[800, None, 700]]}
     assert sentences(nothing).startswith("No method has been run on every target")
     assert sentences({"ours": BNE, "far": [[None] * 3, FAR[1]]}).count("in the one seed") == 1
@@ -157,6 +164,28 @@ def test_settings_are_told_apart() -> None:
     assert all(one != another for _, one, another in rows)
 
 
+def test_a_mean_of_one_seed_lies_where_the_seed_does() -> None:
+    (one, known), *_ = benchmark({"ours": [[2]]})
+    thirds = {"art": {"correct": 2, "images": 3}}
+    found = [(one, replace(known, accuracy={"last": thirds}))]
+    data = chart_data(found, {"last": accuracy_table("t", found, None, "last")})
+    figure = data["figures"]["last"][0][0]
+    assert figure == {"mean": 66.667, "error": None, "seeds": [[0, 66.667]], "paper": None}
+
+
+def test_environments_are_told_apart() -> None:
+    environments = [{"torch": "2.11"}, {"torch": "2.11", "device": "a GPU"}, {"torch": "2.12"}]
+    rows = Tables(environment_table(environments)).found["What it ran in"]
+    assert ["torch", "2.11 (2 runs); 2.12 (1 run)"] in rows
+    assert ["device", "not known (2 runs); a GPU (1 run)"] in rows
+
+
+def test_names_to_choose_from_are_texts() -> None:
+    form = filter_form([{"name": HOSTILE, "colour": "#000000"}], [HOSTILE], ["last"])
+    assert form.count(html.escape(HOSTILE)) == 2
+    assert HOSTILE not in form
+
+
 def test_what_is_missing_is_said() -> None:
     found = benchmark({"ours": [[800, None, 700]]})
     mute = replace(found[0][1], epochs=({"phase": "train"},))
@@ -190,6 +219,19 @@ def test_tables_of_the_latent_space_have_a_page() -> None:
     found = find_records(plan(table, 1, {}, weights="w.safetensors"), [])
     tables = Tables(written(table, found)).found
     assert tables[table.name][2][:2] == ["", "paper"]
+
+
+def test_figures_that_are_no_accuracies_are_not_drawn_among_them() -> None:
+    """The paper's rows of that table have the names of ours."""
+    table = choose(table="domain-accuracy-pacs-resnet18", recipe="pacs-resnet18-standard")
+    runs = plan(table, 1, {}, weights="resnet18_imagenet.safetensors")
+    found = find_records(runs, read(RECORDS))
+    text = written(table, found)
+    data = json.loads(re.search(r'id="benchmark-data">(.*?)</script>', text)[1])
+    figures = [figure for rule in data["figures"].values() for row in rule for figure in row]
+    assert any(figure["mean"] for figure in figures)
+    assert {figure["paper"] for figure in figures} == {None}
+    assert "Diamonds" not in text
 
 
 def test_curves_are_those_of_the_records_thinned() -> None:

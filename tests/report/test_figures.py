@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bne.report import figures
+from bne.report.figure_curves import curve_figure
 
 MANY = [f"domain {k} of a long $name" for k in range(12)]
 SCORES = {name: {"correct": 3, "images": 5} for name in MANY}
@@ -27,6 +28,42 @@ ONE = {"a": {"correct": 1, "images": 1}}
 )
 def test_it_is_drawn(figure) -> None:
     figure().draw_without_rendering()
+
+
+@pytest.mark.parametrize("name", ["sketch", "watercolours of the north, 1880"])
+def test_titles_are_not_cut(name: str) -> None:
+    bins = [{"confidence": 0.5, "accuracy": 0.5, "images": 3}]
+    domains = [name, f"{name}2", f"{name}3"]
+    drawn = (
+        figures.calibration(dict.fromkeys(domains, bins), dict.fromkeys(domains, 0.123)),
+        figures.confusions({domain: [[3, 1], [0, 2]] for domain in domains}, ["cat", "dog"]),
+    )
+    for figure in drawn:
+        figure.draw_without_rendering()
+        for axes in figure.axes:
+            title = axes.title.get_window_extent()
+            assert 0 <= title.x0 < title.x1 <= figure.bbox.x1, axes.get_title()
+
+
+def test_answers_are_named_whatever_their_number() -> None:
+    named = list(figures.answers({"prediction": ONE, "by_rank": [ONE] * 122}))
+    assert named[:4] == ["the model", "nearest branch", "2nd nearest branch", "3rd nearest branch"]
+    assert named[11:14] == [f"{place} nearest branch" for place in ("11th", "12th", "13th")]
+    assert (named[21], named[-1]) == ("21st nearest branch", "122nd nearest branch")
+
+
+def test_one_epoch_is_a_whole_number() -> None:
+    line = {"name": "loss", "colour": "#333333", "dash": "solid", "y": [1.5]}
+    stages = [{"name": "training", "first": 1, "last": 1}]
+    figure = curve_figure({"stages": stages, "loss": [line], "accuracy": [line]})
+    figure.draw_without_rendering()
+    assert [tick for tick in figure.axes[1].get_xticks() if 0 <= tick <= 1.5] == [0, 1]
+
+
+def test_many_classes_stay_on_a_page() -> None:
+    """24 domains of 60 classes, whose names are left out: at most three pages of A4."""
+    domains = {f"d{k}": np.eye(60, dtype=int).tolist() for k in range(24)}
+    assert figures.confusions(domains, ["class"] * 60).get_figheight() < 3 * 11.7
 
 
 def test_matrices_show_the_numbers() -> None:

@@ -5,6 +5,7 @@ import html
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ import torch
 from PIL import Image
 
 from bne.data.prepared import PreparedImages
+from bne.evaluation.remarkable import Example
 from bne.report import scripts
+from bne.report.latent_sections import example_section
 from bne.report.pictures import SIDES, thumbnails
 from bne.report.theme import looks
 from bne.report.write import write_report
@@ -33,6 +36,7 @@ def test_every_figure_is_a_png_and_a_pdf(written: list[Path]) -> None:
         with Image.open(folder / f"{name}.png") as image:
             image.verify()
         assert (folder / f"{name}.pdf").read_bytes()[:5] == b"%PDF-"
+        assert b"CreationDate" not in (folder / f"{name}.pdf").read_bytes()
         assert b"%%EOF" in (folder / f"{name}.pdf").read_bytes()[-10:]
     names = [f"{name}.{form}" for name in figures for form in ("png", "pdf")]
     assert [path.name for path in written] == ["index.html", "analysis.json", *names]
@@ -88,6 +92,21 @@ def test_other_files_in_the_folder_stay(tmp_path: Path) -> None:
     write_report(tmp_path, found)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     assert json.loads((tmp_path / "analysis.json").read_text())["model"]["method"] == "deepall"
+
+
+def test_an_image_has_few_bars_however_many_domains() -> None:
+    """The heaviest, in the order of the domains."""
+    weights = {f"d{k}": (k * 7 % 20) / 190 for k in range(20)}
+    heaviest = sorted(weights, key=weights.get)[-8:]
+    _, found = analysis("deepall", images=2)
+    one = Example(0, "a.png", "art", "cat", "cat", weights)
+    observed = replace(found.observed, branches=tuple(weights))
+    many = replace(found, observed=observed, examples={"most mixed": [one]})
+    text = "".join(example_section(many, looks(list(weights), seen=())))
+    assert (
+        "Bars are the weights of the branches in the answer, the 8 largest of each image." in text
+    )
+    assert re.findall(r"(d\d+) \d+ %", text) == sorted(heaviest, key=list(weights).index)
 
 
 def test_many_noisy_thumbnails_keep_to_their_budget() -> None:

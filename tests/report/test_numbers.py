@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from math import nan
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from bne.data.splits import Split
 from bne.evaluation.analysis import analyse
 from bne.evaluation.latent import HELD_OUT, NO_BRANCHES, NO_POINTS, NONE_SEEN
 from bne.evaluation.observing import sample
+from bne.methods import DeepAll
 from bne.report import content
 from bne.report.content import SAME_WEIGHTS
 from tests.evaluation.models import SOURCES, TARGET, images_of
@@ -160,6 +162,14 @@ def test_samples_are_drawn_by_the_seed() -> None:
     assert set(drawn["photo"]) == set(images.indices_of(["photo"]))
     assert drawn == sample(images, ("photo", "art"), 10, seed=1)
     assert set(drawn["art"]) != set(sample(images, ("art",), 10, seed=2)["art"])
+
+
+def test_a_network_that_diverged_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        DeepAll, "predict", lambda _, images: images.new_full((len(images), 3), nan)
+    )
+    with pytest.raises(DataError, match="answers are not finite: its training has diverged"):
+        analysis("deepall", images=2)
 
 
 def test_unknown_layers_are_named() -> None:

@@ -7,10 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bne.engine.events import Score
 from bne.engine.run import run
 from bne.engine.saved import load_model
+from bne.report.curves import Stage, stages
 from bne.report.held_out import held_out_images
 from bne.report.training import (
     BEST,
@@ -113,18 +115,27 @@ def test_curves_have_every_epoch_and_stage(finished) -> None:
     )
 
 
+def test_exact_statistics_are_a_stage_of_their_own() -> None:
+    *others, last = training(("art", "photo"), "sketch").epochs
+    found = stages([*others, last, replace(last, statistics="exact")])
+    assert found[-2:] == [Stage("distance training", 5, 6), Stage("exact statistics", 7, 7)]
+
+
 class _Look:
     colour = "#000000"
 
 
 def test_sentences_say_what_was_trained(finished) -> None:
     text = " ".join(what_was_trained(read_training(finished[0]), ("art", "cartoon", "photo")))
-    assert "A tiny network, starting from random weights, was trained by the method bne" in text
+    assert "A network, tiny starting from random weights, was trained by the method bne" in text
     assert (
         "images of art, cartoon and photo, and tested on images of sketch, which it never" in text
     )
     assert "last layer alone was to be trained for 2 epochs, then the whole network for 4." in text
-    assert "in the words of the paper: “(c) includes a warm-up phase" in text
+    assert "What the paper says of bne: “(c) includes a warm-up phase" in text
+    assert re.search(r"It took \d+ s on a CPU \(.+\)\.", text)
+    unknown = replace(read_training(finished[0]), environment={})
+    assert re.search(r"It took \d+ s\.$", what_was_trained(unknown, ())[1])
 
 
 def test_held_out_images_are_those_of_the_run(finished) -> None:
@@ -180,6 +191,7 @@ def test_a_run_that_was_killed(copied: Path) -> None:
         ("environment.json", None, "environment.json is not there: the environment is left out."),
         ("metrics.jsonl", "{}\n{}\n", "metrics.jsonl cannot be read: accuracies and curves"),
         ("metrics.jsonl", "", NO_EPOCH),
+        ("metrics.jsonl", '{"phase": "he', NO_EPOCH),
         ("result.json", "{}", "result.json cannot be read: its time is left out."),
     ],
 )
@@ -201,6 +213,44 @@ def test_what_cannot_be_read_is_left_out(
     }
     if name in gone:
         assert f'<section id="{gone[name]}">' not in page
+    assert (NO_EPOCH in page) == (sentence == NO_EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [
+        ("recipe.yaml", "target", "sketch"),  # which would be taken letter by letter
+        ("recipe.yaml", "target", []),
+        ("recipe.yaml", "method", 3),
+        ("recipe.yaml", "weights", 3),
+        ("recipe.yaml", "head", None),
+        ("metrics.jsonl", "loss", "low"),
+        ("metrics.jsonl", "loss", 10**400),
+        ("metrics.jsonl", "stage", ["head"]),
+        ("metrics.jsonl", "target", {}),
+        ("metrics.jsonl", "target", {"sketch": {"correct": 0, "images": 0}}),
+        ("metrics.jsonl", "target", {"sketch": {"correct": None, "images": 24}}),
+        ("metrics.jsonl", "validation", {"art": {"correct": 1, "images": 2}}),
+        ("result.json", "seconds", None),
+    ],
+)
+def test_a_value_that_cannot_be_is_not_read(copied: Path, name: str, key: str, value) -> None:
+    """One of the second line, in the file of metrics; the page is made of the rest."""
+    lines = (copied / name).read_text().splitlines() if name == "metrics.jsonl" else None
+    content = json.loads(lines[1]) if lines else yaml.safe_load((copied / name).read_text())
+    changed = json.dumps({**content, key: value})  # JSON is YAML too
+    (copied / name).write_text("\n".join([lines[0], changed, *lines[2:]]) if lines else changed)
+    found = read_training(copied)
+    assert [sentence.split(":")[0] for sentence in found.left_out] == [f"{name} cannot be read"]
+    write_report(copied, None, found)
+    assert f"{name} cannot be read" in (copied / "index.html").read_text()
+
+
+def test_what_is_said_of_the_environment_may_be_anything(copied: Path) -> None:
+    odd = {"device": 3, "weights": {"name": ["w"], "sha256": 12}, "torch": {"a": [1, None]}}
+    (copied / "environment.json").write_text(json.dumps(odd))
+    write_report(copied, None, read_training(copied))
+    assert "SHA-256 12…" in (copied / "index.html").read_text()
 
 
 def test_the_folder_that_weights_lay_in_is_not_told(copied: Path) -> None:

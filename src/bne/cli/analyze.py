@@ -59,11 +59,18 @@ def analyze(
 
     training = read_training(run)
     model, network = find_model(run)
+    if training is None and model is None:
+        raise DataError(
+            f"{run} is neither a run's folder nor a model's: it has no recipe.yaml and no "
+            "model.json; name what bne train has written."
+        )
     folder = out or run / "analysis"
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"--out {folder} is a file; name a folder.")
     analysis = None
-    if model is not None or training is None:
+    if model is not None:
         analysis = _look(
-            model or run,
+            model,
             training,
             data,
             folder,

@@ -93,7 +93,8 @@ def show_table(
     if form == "terminal":
         from rich.console import Console
 
-        Console(highlight=False).print(render.terminal(grid))
+        # However narrow the terminal: a figure that is cut short is another figure.
+        Console(highlight=False, width=10_000).print(render.terminal(grid))
         return
     texts = {
         "md": lambda: render.markdown([grid]),
@@ -112,6 +113,8 @@ def check_report(file: Path) -> None:
     chart_library()
     if file.is_dir():
         raise DataError(f"--report {file} is a folder; name a file in it, report.html for example.")
+    if file.exists() and not file.is_file():  # a device, which would be replaced
+        raise DataError(f"--report {file} is no file; name one, report.html for example.")
     file.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -122,5 +125,5 @@ def write_report(
     from bne.engine.files import write_text
     from bne.report.benchmark_page import benchmark_page
 
-    write_text(file, benchmark_page(experiment, found, failed))
+    write_text(file.resolve(), benchmark_page(experiment, found, failed))  # a link stays one
     typer.echo(f"{file}: the report.", err=True)

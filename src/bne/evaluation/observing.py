@@ -69,7 +69,7 @@ def observe(
         device: to compute on.
 
     Raises:
-        DataError: A class is unknown.
+        DataError: A class is unknown, or an answer is no number.
     """
     labels = translated(prepared.images.classes, classes)
     kept_out = torch.tensor(sorted(held_out), dtype=torch.int64)
@@ -86,7 +86,13 @@ def observe(
             out = torch.isin(numbers, kept_out)
             truth = labels[prepared.labels[numbers]]
             parts.append(Observed(*names, numbers, domain, out, truth, logits, weighing, location))
-    return joined(parts)
+    observed = joined(parts)
+    if not observed.logits.isfinite().all():
+        raise DataError(
+            "The network's answers are not finite: its training has diverged; train it anew, with "
+            "a smaller learning rate."
+        )
+    return observed
 
 
 def _look(

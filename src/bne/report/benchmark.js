@@ -89,7 +89,7 @@
       xaxis: charts.axis({ tickvals: names.map((_, at) => at), ticktext: names.map(plain),
         range: [-0.5, names.length - 0.5], showgrid: false, automargin: true,
         tickangle: charts.narrow.matches ? -35 : 0 }),
-      yaxis: charts.axis({ title: { text: "accuracy, %", standoff: 6 } }),
+      yaxis: charts.axis({ title: { text: "accuracy, %", standoff: 6 }, automargin: true }),
       shapes: names.slice(1).map((_, at) => ({ type: "line", yref: "paper", y0: 0, y1: 1,
         x0: at + 0.5, x1: at + 0.5, line: { color: "#ddd", width: 1 } })),
     }), charts.config);

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bne.engine.events import Epoch
 from bne.evaluation.reference import AVERAGE
 from bne.report import curves
+from bne.report.epochs import read_epochs
 from bne.report.theme import PALETTE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bne.engine.events import Epoch
     from bne.evaluation.records import Record
     from bne.evaluation.tables import Found, Row, Rule, Table
 
@@ -58,12 +59,12 @@ def chart_data(found: Found, tables: Mapping[Rule, Table]) -> dict[str, Any]:
     }
 
 
-def epochs_of(record: Record) -> list[Epoch]:
+def epochs_of(record: Record) -> tuple[Epoch, ...]:
     """What was recorded of a run's epochs; nothing if that cannot be read."""
     try:
-        return [Epoch.from_dict(epoch) for epoch in record.epochs]
-    except (KeyError, TypeError):
-        return []
+        return read_epochs(record.epochs)
+    except ValueError:
+        return ()
 
 
 def _lines(epochs: Sequence[Epoch], most: int) -> dict[str, Any]:
@@ -91,8 +92,13 @@ def _figures(table: Table, rows: Sequence[str], targets: Sequence[str]) -> list[
 def _figure(row: Row, column: str) -> dict[str, Any]:
     cell = row.cells[column]
     return {
-        "mean": cell.mean,
-        "error": cell.error,
-        "seeds": [[seed, round(value, 3)] for seed, value in cell.values.items()],
+        "mean": _short(cell.mean),
+        "error": _short(cell.error),
+        "seeds": [[seed, _short(value)] for seed, value in cell.values.items()],
         "paper": row.paper.get(column),
     }
+
+
+def _short(value: float | None) -> float | None:
+    """All to the same digits: a mean of one seed lies where the seed does."""
+    return None if value is None else round(value, 3)

@@ -11,7 +11,7 @@ from bne.report import benchmark_sections as sections
 from bne.report import parts, scripts
 from bne.report.benchmark_data import chart_data
 from bne.report.benchmark_summary import progress
-from bne.report.words import duration
+from bne.report.words import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,8 +81,8 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
             [
                 (f"{len(records)} of {len(found)}", "runs finished"),
                 (duration(sum(record.seconds for record in records)), "of training and testing"),
-                (str(len(data["methods"])), "methods"),
-                (str(len(data["targets"])), "targets"),
+                _tile(len(data["methods"]), "method"),
+                _tile(len(data["targets"]), "target"),
             ]
         ),
         sections.filter_form(data["methods"], data["targets"], tables),
@@ -100,6 +100,11 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
     }
     own = [library, scripts.own("charts"), scripts.own("benchmark")]
     return parts.document(f"Benchmark {experiment.name}", lead, content, own)
+
+
+def _tile(count: int, thing: str) -> tuple[str, str]:
+    number, _, name = counted(count, thing).partition(" ")
+    return number, name
 
 
 def _dots(beside_paper: bool) -> list[str]:

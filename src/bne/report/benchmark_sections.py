@@ -130,7 +130,7 @@ def method_section(found: Found) -> list[str]:
     names = {item.row: item.recipe.method for item, _ in found}
     return [
         parts.paragraph(
-            f"{row if row == name else f'{row} ({name})'}, in the words of the paper: "
+            f"What the paper says of {row if row == name else f'{row}, the method {name}'}: "
             f"“{find(name).sentence}”."
         )
         for row, name in names.items()
@@ -157,6 +157,8 @@ def _percent(record: Record | None, rule: Rule) -> str:
 
 
 def _grid(grid: Grid) -> str:
+    """A table whose cells may be broken, but not within a mean and its error."""
     notes = parts.paragraph(" ".join(grid.notes))
-    table = parts.table(grid.title, grid.head, grid.rows)
+    rows = [[text.replace(" ± ", "\u00a0±\u00a0") for text in row] for row in grid.rows]
+    table = parts.table(grid.title, grid.head, rows)
     return f'<div data-filter="grid" class="grid">{table}</div><div class="muted">{notes}</div>'

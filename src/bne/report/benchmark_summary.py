@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from bne.evaluation.tables import Found, Table
 
 CLEAR = 2  # standard errors
+FEW = 2  # seeds, whose standard error is itself mostly chance
 
 
 def progress(found: Found) -> str:
@@ -83,5 +84,6 @@ def _lead(best: str, other: str, known: Mapping[str, Cell]) -> str:
         f"{len(common)} seeds"
     )
     if difference.mean > CLEAR * difference.error:
-        return f"{start}: more than twice its standard error."
+        end = ", but two seeds tell little of that" if len(common) <= FEW else ""
+        return f"{start}: more than twice its standard error{end}."
     return f"{start}: within twice its standard error, so the two cannot be told apart."

@@ -41,9 +41,11 @@ const charts = (() => {
       marker: { size: 4 }, customdata: line.x.map((place) => plain(stageAt(line.stages, place))),
       hovertemplate: plain(line.name) + "<br>epoch %{x}, %{customdata}: %{y}<extra></extra>",
     }));
+    const last = lines.reduce((most, line) => Math.max(most, line.x.at(-1)), 0);
     return Plotly.react(plot, traces, layout({
-      xaxis: axis({ title: { text: "epoch", standoff: 6 }, tickformat: "d", rangemode: "tozero" }),
-      yaxis: axis({ title: { text: title, standoff: 6 } }), ...marks(stages, title === "loss"), ...extra,
+      xaxis: axis({ title: { text: "epoch", standoff: 6 }, tickformat: "d", rangemode: "tozero",
+        ...(last < 10 && { dtick: 1 }) }),
+      yaxis: axis({ title: { text: title, standoff: 6 }, automargin: true }), ...marks(stages, title === "loss"), ...extra,
     }), config);
   }
 

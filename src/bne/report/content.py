@@ -142,7 +142,7 @@ def analyse_images(
         device: to compute on.
 
     Raises:
-        DataError: A domain, class or layer is unknown.
+        DataError: A domain, class or layer is unknown, or the model's answers are not finite.
     """
     if layers is not None and isinstance(method.net, DomainEnsemble):
         choose_layers(method.net.domain_embeddings().layers, layers)  # before images are shown

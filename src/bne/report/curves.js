@@ -7,7 +7,7 @@
       { ...line, x: line.y.map((_, i) => i + 1), stages: data.stages }));
     const plot = document.getElementById("curve-" + name);
     return charts.curves(plot, lines, data.stages, title, {
-      showlegend: lines.length > 1, legend: { orientation: "h", y: -0.25 },
+      showlegend: lines.length > 1, legend: { orientation: "h", y: -0.25, maxheight: 0.25 },
     });
   })).then(() => document.querySelector(".charts").classList.add("ready"));
 })();

@@ -52,6 +52,7 @@ def curve_figure(data: Mapping[str, Any]) -> Figure:
         )
     upper.set_ylabel("loss")
     lower.set(xlabel="epoch", ylabel="accuracy, %")
-    lower.xaxis.set_major_locator(MaxNLocator(integer=True))
+    lower.set_xlim(0, len(data["loss"][0]["y"]) + 0.5)
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     lower.legend(loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False, ncols=2, fontsize=8)
     return figure

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bne.report.theme import PALETTE
+from bne.report.words import ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,10 +76,9 @@ def accuracies(accuracy: Mapping[str, Any]) -> Figure:
 
 def answers(accuracy: Mapping[str, Any]) -> dict[str, Mapping[str, Mapping[str, int]]]:
     """Scores by what gives the answer, in words."""
-    ranks = [("nearest", "second", "third")[k] if k < 3 else f"{k + 1}th" for k in range(99)]
     found = {"the model": accuracy["prediction"]}
-    places = zip(ranks, accuracy.get("by_rank", ()), strict=False)
-    found |= {f"{rank} branch": scores for rank, scores in places}
+    for place, scores in enumerate(accuracy.get("by_rank", ()), start=1):
+        found["nearest branch" if place == 1 else f"{ordinal(place)} nearest branch"] = scores
     found |= {f"branch {name}": s for name, s in accuracy.get("by_branch", {}).items()}
     found |= {f"{name} weights": s for name, s in accuracy.get("by_weighting", {}).items()}
     return found
@@ -142,7 +142,7 @@ def calibration(
             color=PALETTE[0],
         )
         axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="confidence, %", ylabel="accuracy, %")
-        axes.set_title(f"{plain(domain)}: ECE {100 * errors[domain]:.1f} %")
+        axes.set_title(f"{plain(domain)}\nECE {100 * errors[domain]:.1f} %", fontsize=9)
     return figure
 
 
@@ -153,15 +153,18 @@ def confusions(matrices: Mapping[str, Sequence[Sequence[int]]], classes: Sequenc
         matrices: by domain, a row a true class.
         classes: their names.
     """
-    size = min(7.0, 1.9 + 0.3 * len(classes))
-    figure, grid = _small_multiples(len(matrices), size)
-    names = classes if len(classes) <= LABELLED else [""] * len(classes)
+    named = len(classes) <= LABELLED
+    figure, grid = _small_multiples(
+        len(matrices), min(7.0, 1.9 + 0.3 * len(classes)) if named else 3
+    )
+    names = classes if named else [""] * len(classes)
     for axes, (domain, counts) in zip(grid, matrices.items(), strict=False):
         table = np.array(counts, dtype=float)
         values = 100 * table / table.sum(1, keepdims=True).clip(1)
         written = "{:.0f}" if len(classes) <= WRITTEN else ""
         _matrix(axes, values, names, names, written, top=100)
-        axes.set(xlabel="seen as", ylabel="true class", title=f"{plain(domain)}, % of the row")
+        axes.set(xlabel="seen as", ylabel="true class")
+        axes.set_title(f"{plain(domain)}\n% of the row", fontsize=9)
     return figure
 
 

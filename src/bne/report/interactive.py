@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from bne.evaluation.remarkable import Example
     from bne.report.theme import Look
 
+BARS = 8  # of weights beside an image: the largest, where there are more
 ALT = "A map of images and known domains, with lines from one image to the domains."
 _PANEL = """<aside id="hover" aria-live="polite"><img id="hover-image" alt="">
 <div><div id="hover-name"></div><div id="hover-verdict"></div><div id="hover-weights"></div></div>
@@ -55,6 +56,7 @@ def interactive_map(
         ],
         "branches": [{"name": name, "colour": looks[name].colour} for name in observed.branches],
         "chosen": chosen,
+        "bars": BARS,
     }
     return (
         '<p><label>Layer <select id="layer"></select></label></p>\n'

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bne.report import parts
 from bne.report.answer_sections import marked
 from bne.report.figures import mean_share, share
-from bne.report.interactive import ALT, interactive_map
+from bne.report.interactive import ALT, BARS, interactive_map
 from bne.report.pictures import thumbnails
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def example_section(analysis: Analysis, styles: Mapping[str, Look]) -> list[str]
         cards = "".join(_card(one, next(left), colours) for one in examples)
         found.append(f'<h3>{escape(kind).capitalize()}</h3><div class="examples">{cards}</div>')
     if found:
-        found.insert(0, parts.paragraph("Bars are the weights of the branches in the answer."))
+        most = f", the {BARS} largest of each image" if len(colours) > BARS else ""
+        note = f"Bars are the weights of the branches in the answer{most}."
+        found.insert(0, parts.paragraph(note))
     return found
 
 
@@ -137,5 +139,12 @@ def _card(one: Example, image: str, colours: Mapping[str, str]) -> str:
         f'<figure class="example"><img alt="{escape(one.name)}" '
         f'src="data:image/jpeg;base64,{image}"><figcaption>'
         f'<b>{escape(one.domain)}</b><br><span class="{"right" if right else "wrong"}">'
-        f"{escape(verdict)}</span><br>{parts.bars(one.weights, colours)}</figcaption></figure>"
+        f"{escape(verdict)}</span><br>{parts.bars(_heaviest(one.weights), colours)}"
+        "</figcaption></figure>"
     )
+
+
+def _heaviest(weights: Mapping[str, float]) -> dict[str, float]:
+    """The largest, in their order."""
+    most = sorted(weights, key=weights.__getitem__, reverse=True)[:BARS]
+    return {name: weight for name, weight in weights.items() if name in most}

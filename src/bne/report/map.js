@@ -53,7 +53,7 @@
     return charts.layout({
       hoverdistance: 12, margin: { l: 30, r: 10, t: 10, b: 30 },
       xaxis: axis("t-SNE 1"), yaxis: axis("t-SNE 2"),
-      legend: { orientation: "h", y: narrow.matches ? -0.18 : -0.1 },
+      legend: { orientation: "h", y: narrow.matches ? -0.18 : -0.1, maxheight: 0.25 },
     });
   }
 
@@ -78,7 +78,10 @@
       : point.truth + ", seen as " + point.answer;
     verdict.className = right ? "right" : "wrong";
     const bars = document.getElementById("hover-weights");
-    bars.replaceChildren(...data.branches.map((branch, k) => {
+    const heaviest = data.branches.map((_, k) => k)
+      .sort((a, b) => point.weights[b] - point.weights[a]).slice(0, data.bars).sort((a, b) => a - b);
+    bars.replaceChildren(...heaviest.map((k) => {
+      const branch = data.branches[k];
       const row = document.createElement("div");
       const distance = digits(shown.distances[chosen][k]);
       row.textContent = branch.name + ": weight " + Math.round(100 * point.weights[k])

@@ -78,7 +78,7 @@ def _lead(analysis: Analysis | None, training: Training | None) -> list[str]:
         sentences.append(_data(analysis))
     if not sentences and analysis is not None:
         sentences.append(
-            f"A {analysis.info.backbone} network trained on {listed(analysis.info.domains)}, "
+            f"A network, {analysis.info.backbone}, trained on {listed(analysis.info.domains)} "
             "and tested on the domains below. Seen domains are those it was trained on; their "
             "images here include training images."
         )
@@ -111,7 +111,8 @@ def _tiles(analysis: Analysis | None, training: Training | None) -> list[tuple[s
             for domain, score in analysis.numbers["accuracy"]["prediction"].items()
         ]
     if scores := analysis.numbers.get("domain_accuracy"):
-        found.append((f"{mean_share(scores):.1f} %", "of images lie nearest to their own domain"))
+        what = "of images of known domains lie nearest to their own"
+        found.append((f"{mean_share(scores):.1f} %", what))
     return found
 
 

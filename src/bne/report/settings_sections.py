@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bne.report import parts
+from bne.report.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,14 +55,14 @@ def environment_table(environments: Sequence[Mapping[str, Any]]) -> str:
     for name in names:
         texts = [_environment_text(name, one.get(name)) for one in environments]
         kinds = {text: texts.count(text) for text in dict.fromkeys(texts)}
-        told = [text if len(kinds) == 1 else f"{text} ({n} runs)" for text, n in kinds.items()]
-        rows.append((NAMES.get(name, name), "; ".join(told)))
+        told = [f"{text} ({counted(n, 'run')})" for text, n in kinds.items()]
+        rows.append((NAMES.get(name, name), "; ".join(told) if len(kinds) > 1 else texts[0]))
     return parts.table("What it ran in", ("", ""), rows)
 
 
 def _environment_text(name: str, value: Any) -> str:
     if name == "weights" and isinstance(value, Mapping):
         checksum = value.get("sha256")
-        end = f", SHA-256 {checksum[:SHOWN]}…" if checksum else ""
+        end = f", SHA-256 {str(checksum)[:SHOWN]}…" if checksum else ""
         return f"{value.get('name') or 'random'}{end}"
     return "not known" if value is None else value_text(value)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from bne.engine.events import Epoch
+from bne.data.images import DataError
+from bne.engine.files import plain
+from bne.engine.recipe_settings import checked, to_recipe
 from bne.engine.result import Result
 from bne.engine.saved import INFO
 from bne.engine.yaml_text import parse
+from bne.report.epochs import read_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from bne.engine.events import Epoch
 
 UNFINISHED = "The run is not finished: what is shown is how far it has come."
 NO_EPOCH = "No epoch is finished: there are neither accuracies nor curves."
@@ -24,6 +31,16 @@ NO_RUN = (
 )
 LAST = "The network looked into is that of the last epoch."
 BEST = "The network looked into is that of the epoch best on held-out source images."
+_UNREADABLE = (
+    OSError,
+    DataError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +48,7 @@ class Training:
     """A run, as far as it is recorded.
 
     Attributes:
-        settings: the recipe, plain values as in the file; empty if that cannot be read.
+        settings: every setting of the recipe, plain values; empty if they cannot be read.
         environment: it ran in; empty if that cannot be read.
         epochs: all records there are, in order.
         result: None until the run is finished.
@@ -87,33 +104,32 @@ def read_training(run: Path) -> Training | None:
     def read(name: str, make: Callable[[str], Any], what: str) -> Any:
         try:
             return make((run / name).read_text())
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except _UNREADABLE as error:
             reason = "is not there" if isinstance(error, FileNotFoundError) else "cannot be read"
             left_out.append(f"{name} {reason}: {what}.")
             return None
 
     settings = read("recipe.yaml", _settings, "the settings are left out")
-    environment = read("environment.json", _group, "the environment is left out")
-    epochs = read("metrics.jsonl", _epochs, "accuracies and curves are left out") or ()
+    environment = read("environment.json", _environment, "the environment is left out")
+    epochs = read("metrics.jsonl", _epochs, "accuracies and curves are left out")
     result = None
     if not (run / "result.json").exists():
         left_out.append(UNFINISHED)
     else:
-        result = read(
-            "result.json", lambda text: Result.from_dict(json.loads(text)), "its time is left out"
-        )
-    if not epochs:
+        result = read("result.json", _result, "its time is left out")
+    if epochs == ():
         left_out.append(NO_EPOCH)
-    return Training(settings or {}, environment or {}, epochs, result, tuple(left_out))
+    return Training(settings or {}, environment or {}, epochs or (), result, tuple(left_out))
 
 
 def _settings(text: str) -> dict[str, Any]:
-    content = _group(text)
-    return {"method": content["method"], "target": content["target"], **content}
+    recipe = to_recipe(checked(parse(text)))
+    settings: dict[str, Any] = plain(recipe.to_dict())
+    return settings
 
 
-def _group(text: str) -> dict[str, Any]:
-    content = parse(text)  # JSON is YAML too
+def _environment(text: str) -> dict[str, Any]:
+    content = json.loads(text)
     if not isinstance(content, dict):
         raise TypeError(content)
     return content
@@ -121,12 +137,14 @@ def _group(text: str) -> dict[str, Any]:
 
 def _epochs(text: str) -> tuple[Epoch, ...]:
     """One a line; the last may be cut short by a crash."""
-    lines = [line for line in text.splitlines() if line.strip()]
-    found = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            found.append(Epoch.from_dict(json.loads(line)))
-        except (ValueError, KeyError, TypeError):
-            if number < len(lines):
-                raise
-    return tuple(found)
+    *lines, last = [line for line in text.splitlines() if line.strip()] or [""]
+    records = [json.loads(line) for line in lines]
+    with suppress(ValueError):
+        records.append(json.loads(last))
+    return read_epochs(records)
+
+
+def _result(text: str) -> Result:
+    result = Result.from_dict(json.loads(text))
+    isfinite(result.seconds)  # which takes nothing but numbers
+    return result

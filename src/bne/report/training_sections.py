@@ -36,22 +36,22 @@ def what_was_trained(training: Training, sources: Sequence[str]) -> list[str]:
     settings = training.settings
     if not settings:
         return []
-    weights = settings.get("weights")
+    weights = settings["weights"]
     start = f"the weights {Path(weights).name}" if weights else "random weights"
     joined = training.result is not None and training.result.target_images == "unlabelled"
     known = "whose images joined training without their labels" if joined else "which it never saw"
     tested = listed(training.target)
     sentences = [
-        f"A {settings.get('backbone')} network, starting from {start}, was trained by the method "
+        f"A network, {settings['backbone']} starting from {start}, was trained by the method "
         f"{settings['method']} to classify images of {listed(sources or ('other domains',))}, and "
         f"tested on images of {tested}, {known}.",
-        f"{_length(settings)} The seed is {settings.get('seed')}.{_time(training)}",
+        f"{_length(settings)} The seed is {settings['seed']}.{_time(training)}",
     ]
     try:
         sentence = find(settings["method"]).sentence
     except ValueError:  # a method that was registered elsewhere
         return sentences
-    return [*sentences, f"{settings['method']}, in the words of the paper: “{sentence}”."]
+    return [*sentences, f"What the paper says of {settings['method']}: “{sentence}”."]
 
 
 def recorded_accuracy(training: Training) -> dict[str, Epoch]:
@@ -152,8 +152,7 @@ def _percent(score: Score) -> str:
 
 
 def _length(settings: Mapping[str, Any]) -> str:
-    head = settings.get("head", {}).get("epochs", 0)
-    train = settings.get("train", {}).get("epochs", 0)
+    head, train = settings["head"]["epochs"], settings["train"]["epochs"]
     if not head:
         return f"The whole network was to be trained for {counted(train, 'epoch')}."
     return (
@@ -169,6 +168,8 @@ def _time(training: Training) -> str:
         )
     if training.result is None:
         return ""
-    device = training.environment.get("device", "a device that is not known")
-    place = device if "CUDA" in device else f"a CPU ({device})"
-    return f" It took {duration(training.result.seconds)} on {place}."
+    took = f" It took {duration(training.result.seconds)}"
+    if "device" not in training.environment:
+        return f"{took}."
+    device = str(training.environment["device"])
+    return f"{took} on {device if 'CUDA' in device else f'a CPU ({device})'}."

@@ -28,6 +28,12 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `3rd`, `4th`."""
+    teen = number % 100 in (11, 12, 13)
+    return f"{number}{'th' if teen else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
 def counted(count: int, thing: str) -> str:
     """`1 run`, `2 runs`."""
     return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
