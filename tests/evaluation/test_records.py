@@ -52,6 +52,26 @@ def test_a_line_cut_short_is_passed_over_and_the_next_is_whole(
     assert ("line 2: passed over" in caplog.text) == (cut != -1)
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("accuracy", []),
+        ("accuracy", {"last": 1}),
+        ("accuracy", {"last": {"photo": {"correct": 5, "images": 4}}}),
+        ("accuracy", {"last": {"photo": {"correct": 5}}}),
+        ("environment", "a CPU"),
+    ],
+)
+def test_a_record_with_a_malformed_field_is_passed_over(
+    tmp_path: Path, field: str, value: object
+) -> None:
+    file = tmp_path / "records.jsonl"
+    good = record(item("deepall", "photo"), 900)
+    file.write_text(json.dumps({**good.to_dict(), field: value}) + "\n")
+    append(file, good)
+    assert read(file) == [good]
+
+
 def test_other_json_is_passed_over(tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     file.write_text('[]\n{"experiment": 1}\n\n"text"\n\xff\n', encoding="latin-1")

@@ -59,7 +59,7 @@ def _show(shares: "Shares", seen: tuple[str, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
     for domain, answers in shares.items():
         note = ", seen in training" if domain in seen else ""
         table = Table("class", "images", title=f"{domain}{note}")

@@ -126,7 +126,7 @@ def _show(records: list["Record"]) -> None:
 
     from bne.speed.table import COLUMNS, by_part, cells, title
 
-    console = Console(markup=False, highlight=False)
+    console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
     for group in by_part(records):
         table = Table(*COLUMNS, title=title(group[0]))
         for line in group:

@@ -63,7 +63,7 @@ def hold_out(
         if fraction > 0 and not validation:
             raise DataError(
                 f"{source}: {fraction:.0%} of its classes is not one image to validate on; hold out"
-                " a larger fraction."
+                " more, with validation=0.3 for instance."
             )
         splits[source] = _split(images, source, validation)
     return splits

@@ -65,9 +65,17 @@ class Record:
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Record:
         """What `to_dict` gave."""
-        names = ("experiment", "row", "settings", "accuracy", "analysis", "environment")
+        groups = ("settings", "accuracy", "analysis", "environment")
+        if wrong := [name for name in groups if not isinstance(fields[name], dict)]:
+            raise TypeError(f"{wrong[0]} is not a group of fields")
+        for scores in fields["accuracy"].values():
+            for score in scores.values():
+                if not 0 <= score["correct"] <= score["images"]:
+                    raise ValueError(f"accuracy has {score}")
         return cls(
-            **{name: fields[name] for name in names},
+            experiment=fields["experiment"],
+            row=fields["row"],
+            **{name: fields[name] for name in groups},
             seconds=float(fields["seconds"]),
             materials=Materials(**fields["materials"]),
             epochs=tuple(fields["epochs"]),
@@ -106,7 +114,7 @@ def read(file: Path) -> list[Record]:
         try:
             record = Record.from_dict(json.loads(line))
             digest(record.settings)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             logger.warning("%s, line %d: passed over, it is no record (%r).", file, number, error)
         else:
             found.append(record)
