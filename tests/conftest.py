@@ -1,13 +1,17 @@
 """Fixtures shared by all tests."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run slowly, on the CPU, instead of not at all
+
+CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +21,15 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("needs the benchmark data and weights in ../shared, which is absent")
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium. One for all tests: playwright refuses a second one in the same process."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
+    if not os.access(CHROMIUM, os.X_OK):
+        pytest.skip(f"needs Chromium at {CHROMIUM}")
+    with sync_api.sync_playwright() as playwright:
+        options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
+        with playwright.chromium.launch(**options) as running:
+            yield running

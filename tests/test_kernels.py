@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from bne.fused import kernels_for
 from bne.moments import Moments
 from bne.norm import DomainBatchNorm
 
@@ -195,16 +196,14 @@ def test_domains_with_gaps_are_accepted(way):
 
 @pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 def test_a_layer_on_a_gpu_uses_them():
-    from bne import norm
-
     layer = DomainBatchNorm(4, K).cuda()
     images = torch.randn(6, 1, 4, 8, 8, device="cuda")
-    assert norm._kernels(images) is kernels
-    assert norm._kernels(images.double()) is None
-    assert norm._kernels(images.cpu()) is None
+    assert kernels_for(images) is kernels
+    assert kernels_for(images.double()) is None
+    assert kernels_for(images.cpu()) is None
     with torch.no_grad():
-        assert norm._kernels(images) is None  # too few to be worth a launch
-        assert norm._kernels(torch.empty(64, 1, 64, 32, 32, device="cuda")) is kernels
+        assert kernels_for(images) is None  # too few to be worth a launch
+        assert kernels_for(torch.empty(64, 1, 64, 32, 32, device="cuda")) is kernels
     ids = torch.arange(6, device="cuda") % K
     layer.by_domain(images.squeeze(1), ids, torch.ones(6, dtype=torch.bool, device="cuda"))
     assert layer.num_batches_tracked.tolist() == [1, 1, 1]

@@ -16,13 +16,13 @@ pooled. `bne.kernels` says the same in fewer passes over memory, for a GPU.
 
 import threading
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 
+from bne.fused import kernels_for
 from bne.gathering import pool_across_processes
 from bne.moments import (
     Moments,
@@ -160,7 +160,7 @@ class DomainBatchNorm(nn.Module):
         population = self.population
         if members is not None and self.training:
             synchronised = self.synchronised and distributed.is_initialized()
-            if self.momentum is not None and not synchronised and (kernels := _kernels(samples)):
+            if self.momentum is not None and not synchronised and (kernels := kernels_for(samples)):
                 return self._by_batch_kernel(kernels, x, domains, members, track)
             statistics = self._batch_statistics(samples, domains, members, track)
         elif population is not None:
@@ -186,7 +186,7 @@ class DomainBatchNorm(nn.Module):
         samples = samples_of(x, images)
         population = self.population
         if values_per_channel(samples) > 1:
-            if kernels := _kernels(samples):
+            if kernels := kernels_for(samples):
                 x, *own = kernels.by_instance(x, (self.weight, self.bias), self.eps)
                 moments = Moments(*own)
             else:
@@ -301,7 +301,7 @@ class DomainBatchNorm(nn.Module):
             domains: (N,), whose moments an image is normalised by if they are the domains'.
         """
         constant = not (moments.mean.requires_grad or moments.var.requires_grad)
-        if constant and (kernels := _kernels(samples)):
+        if constant and (kernels := kernels_for(samples)):
             if domains is None:
                 domains = torch.arange(samples.shape[0], device=samples.device)
             affine = self.weight, self.bias
@@ -371,36 +371,3 @@ def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
     mapped = torch.addcmul(shift.view(shape), samples, scale.view(shape))
     return mapped.to(samples.dtype).flatten(0, 1)
-
-
-def _kernels(samples: Tensor) -> Any:
-    """`bne.kernels` if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
-    suit = (
-        samples.is_cuda
-        and samples.dtype.itemsize <= 4
-        and samples.ndim > 3
-        and samples.shape[1] == 1
-        and samples.numel() > 0
-        and values_per_channel(samples) < 2**22
-        # A compiler fuses the plain form by itself.
-        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
-        and _are_worth_a_launch(samples)
-    )
-    return _import_kernels() if suit else None
-
-
-def _are_worth_a_launch(samples: Tensor) -> bool:
-    """Whether our kernels, whose launch costs the CPU more than torch's, save more than that."""
-    recorded = torch.cuda.is_current_stream_capturing()  # launched once, for all replays
-    return recorded or torch.is_grad_enabled() or samples.numel() >= 2**22
-
-
-@cache
-def _import_kernels() -> Any:
-    try:
-        from bne import kernels
-    except ModuleNotFoundError as error:  # Triton comes with torch on some systems only
-        if error.name != "triton":
-            raise
-        return None
-    return kernels

@@ -1,10 +1,8 @@
 """The site: what its hooks make, and how it behaves in a real browser."""
 
-import os
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,6 @@ from bne.cli.app import app
 from bne.engine.recipe_files import names
 from tests.docs.pages import ROOT
 from tests.docs.running import commands
-
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +61,6 @@ def address() -> Any:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Any:
-    sync_api = pytest.importorskip("playwright.sync_api", reason="needs playwright")
-    if not os.access(CHROMIUM, os.X_OK):
-        pytest.skip(f"needs Chromium at {CHROMIUM}")
-    with sync_api.sync_playwright() as playwright:
-        options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
-        with playwright.chromium.launch(**options) as running:
-            yield running
 
 
 @pytest.mark.parametrize("width", [1280, 390])

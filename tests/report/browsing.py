@@ -1,18 +1,9 @@
 """Pages opened in a real browser."""
 
-import os
 from pathlib import Path
 
-import pytest
-
-CHROMIUM = Path("/usr/bin/chromium")
 HOSTILE = '<img src=x onerror="document.title=1">$x_{$</script>&lt;'
 BROKEN = "[...document.images].filter((one) => !one.complete || !one.naturalWidth).length"
-
-
-def need_chromium() -> None:
-    if not os.access(CHROMIUM, os.X_OK):
-        pytest.skip(f"needs Chromium at {CHROMIUM}")
 
 
 def opened(browser, file: Path, width: int, ready: str):
@@ -32,6 +23,16 @@ def opened(browser, file: Path, width: int, ready: str):
     page.goto(file.as_uri())
     page.wait_for_selector(ready, state="attached")
     return page, said, [url for url in asked if not url.startswith("data:")]
+
+
+def opened_in_peace(browser, file: Path, width: int, ready: str):
+    """The page, which must say nothing, ask for nothing, fit the window and show all pictures."""
+    page, said, asked = opened(browser, file, width, ready)
+    assert said == []
+    assert asked == [file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate(BROKEN) == 0
+    return page
 
 
 def hovered(page, selector: str, number: int) -> str:
