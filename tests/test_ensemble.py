@@ -400,28 +400,3 @@ def test_dead_channels_keep_everything_finite():
     out = net.train().explain(images, ids)
     F.cross_entropy(out.logits, torch.zeros(9, dtype=torch.long)).backward()
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
-
-
-@pytest.mark.parametrize("domains", [["one"], ["a", "b", "c"]])
-@pytest.mark.parametrize("order", ["two steps", "evaluation, then a step"])
-def test_statistics_may_change_between_a_pass_and_its_backward(domains, order):
-    torch.manual_seed(0)
-    net = bne.convert(small_cnn(), domains, branch_statistics="population").double().train()
-    images = torch.randn(6, 3, 8, 8, dtype=torch.double)
-    ids = torch.arange(6) % len(domains)
-    if order == "two steps":
-        loss = net.explain(images, ids).logits.sum() + net.explain(2 * images, ids).logits.sum()
-    else:
-        loss = net.eval()(images[:1]).sum()
-        net.train()(images, domains=ids)
-    loss.backward()
-    assert all(p.grad.isfinite().all() for p in net.parameters())
-
-
-def test_vmap():
-    net = bne.convert(small_cnn(), ["a", "b"]).double().eval()
-    images = torch.randn(3, 1, 3, 8, 8, dtype=torch.double)
-    expected = net(images.flatten(0, 1)).unsqueeze(1)
-    torch.testing.assert_close(torch.vmap(net)(images), expected)
-    with torch.no_grad():
-        torch.testing.assert_close(torch.vmap(net)(images), expected)

@@ -12,7 +12,7 @@ from bne.report.training import UNFINISHED
 from bne.report.words import counted, duration, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from bne.engine.events import Epoch, Score
     from bne.report.theme import Look
@@ -98,28 +98,22 @@ def curve_data(training: Training, styles: Mapping[str, Look]) -> dict[str, Any]
         styles: of the domains, by name.
     """
     epochs = training.epochs
+
+    def line(name: str, colour: str, dash: str, value: Callable[[Epoch], float | None]) -> Any:
+        return {"name": name, "colour": colour, "dash": dash, "y": curves.line(epochs, value)}
+
     sources = [
-        {
-            "name": f"{domain}, held-out images",
-            "colour": styles[domain].colour,
-            "dash": "solid",
-            "y": curves.line(epochs, curves.on_source(domain)),
-        }
+        line(f"{domain}, held-out images", styles[domain].colour, "solid", curves.on_source(domain))
         for domain in epochs[-1].validation
     ]
+    note = "target, not used for choosing"
     targets = [
-        {
-            "name": f"{domain}, target, not used for choosing",
-            "colour": styles[domain].colour,
-            "dash": "dash",
-            "y": curves.line(epochs, curves.on_target(domain)),
-        }
+        line(f"{domain}, {note}", styles[domain].colour, "dash", curves.on_target(domain))
         for domain in epochs[-1].target
     ]
-    loss = {"name": "loss", "colour": "#333333", "dash": "solid"}
     return {
         "stages": curves.plain_stages(epochs),
-        "loss": [{**loss, "y": curves.line(epochs, lambda epoch: epoch.loss)}],
+        "loss": [line("loss", "#333333", "solid", lambda epoch: epoch.loss)],
         "accuracy": [*sources, *targets],
     }
 
