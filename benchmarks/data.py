@@ -69,7 +69,7 @@ CASES = (
     Case("DeepAll", "graph", "paper", False, 100),
     Case("DeepAll", "graph", "strong", True, 100),
     Case("DeepAll", "graph", "randaugment", True, 10),
-    Case("BNE", "graph", "paper", True, 20),
+    Case("BNE", "graph", "paper", True, PACS_EPOCH),
     Case("BNE", "eager", "paper", True, 20),
 )
 

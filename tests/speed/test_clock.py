@@ -1,3 +1,4 @@
+import gc
 import time
 
 import pytest
@@ -54,6 +55,8 @@ def test_cudnn_is_left_as_it_was():
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu():
+    gc.collect()
+    held = torch.cuda.memory_allocated() / 2**20  # by tests before this one
     values = torch.ones(2**24, device="cuda")
     total = torch.zeros((), device="cuda")
     graph, calls = Case("training", 1, graph=True), Case("training", 1, graph=False)
@@ -68,5 +71,5 @@ def test_on_a_gpu():
     for timing in timings.values():
         assert len(timing.milliseconds) == 3
         assert 0.01 < timing.median < 10
-        assert 128 <= timing.peak < 140  # both the values and their double
+        assert 128 <= timing.peak - held < 140  # both the values and their double
     assert total > 0
