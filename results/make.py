@@ -15,6 +15,7 @@ from page.comparison_section import (
     optimiser_section,
     order_section,
 )
+from page.course_section import course_section
 from page.final import other_finalists
 from page.inside_section import inside_section
 from page.runs_section import others_section, seconds_section, start_section
@@ -43,13 +44,14 @@ def page(folder: Path = RECORDS) -> str:
         "Settings": [start, settings_section(search, records)],
         "Tables": [tables_section(wanted, records)],
         "Other runs": [start, others_section(wanted, records)],
-        "Inside the trained networks": [start, inside_section(records)],
+        "Inside the trained networks": [start, inside_section(records), notes["map"]],
         "Where this disagrees with the paper": [
             start,
             gap_section(records),
             order_section(records),
             length_section([*search, *records]),
             *([optimiser_section(search)] if search else []),
+            *filter(None, [course_section(records)]),
             notes["open"],
         ],
         "Runs and their time": [seconds_section(files)],

@@ -9,7 +9,7 @@ import re
 import sys
 from copy import deepcopy
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean, pstdev, stdev
 from types import ModuleType
 from typing import Any
 
@@ -195,6 +195,25 @@ def test_the_search(make: ModuleType, search: list[Line], tmp_path: Path) -> Non
     assert float(cells[0].split("±")[1]) == pytest.approx(100 * variance**0.5, abs=0.0051)
     on_art = next(line for line in runs if line["target"] == ["art_painting"])
     assert cells[2].split(" / ")[1] == f"{accuracy(on_art, 'last'):.1f}"
+
+
+def test_the_course_of_long_runs(make: ModuleType, tmp_path: Path) -> None:
+    runs = [line for line in lines("tables.jsonl") if line["settings"]["train"]["epochs"] == 60]
+    page = make.page(write(tmp_path, tables=runs))
+    course: dict[str, list[list[float]]] = {"deepall": [], "bne": []}
+    for line in runs:
+        epochs = [epoch["target"].values() for epoch in line["epochs"] if epoch["phase"] == "train"]
+        course[line["method"]].append([100 * s["correct"] / s["images"] for (s,) in epochs])
+    for method, own in course.items():
+        means = [fmean(v for run in own for v in run[s : s + 10]) for s in range(0, 60, 10)]
+        assert numbers(row(page, method)) == pytest.approx(means, abs=0.051)
+        wandering = page[page.index("How much the last epoch") :]
+        cells = row(wandering, f"{method} by `pacs-resnet18`, `epoch=220`")
+        spreads = [float(cell.split("±")[1]) for cell in cells]
+        assert spreads[-1] == pytest.approx(fmean(pstdev(run[40:]) for run in own), abs=0.051)
+    # On other targets there is nothing to compare.
+    other = [line for line in runs if (line["method"] == "bne") == (line["target"] == ["photo"])]
+    assert "Does the gap grow?" not in make.page(write(tmp_path, tables=other))
 
 
 def test_several_seeds(make: ModuleType, tables: list[Line], tmp_path: Path) -> None:

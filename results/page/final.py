@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING
 from bne.engine.recipe_files import load
 from bne.evaluation.cells import signed
 from page.campaign import ABLATION, BNE, DEEPALL, RECIPE, WEIGHTS, Wanted, difference
-from page.search import METHODS, Estimate, Setting, best, finalists, minus, settings_tried, shared
+from page.search import (
+    METHODS,
+    TUNED,
+    Estimate,
+    Setting,
+    best,
+    finalists,
+    minus,
+    settings_tried,
+    shared,
+)
 from page.words import listed, table
 
 if TYPE_CHECKING:
@@ -38,8 +48,7 @@ def other_finalists(search: Sequence[Record]) -> list[Wanted]:
     wanted = []
     for tuning in finalists(tried):
         changes = difference(next(s.records[0] for s in tried if s.tuning == tuning))
-        tuned = ("train.optimiser.", "train.schedule.")
-        overrides = {key: value for key, value in changes.items() if key.startswith(tuned)}
+        overrides = {key: value for key, value in changes.items() if key.startswith(TUNED)}
         if overrides:
             title = f"The final of the search: {tuning}"
             rows = (DEEPALL, BNE)

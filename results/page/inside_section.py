@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from bne.evaluation.cells import NONE, Cell, average, signed
 from page import analyses
-from page.campaign import by_kind, target
+from page.campaign import target
+from page.kinds import by_kind
 from page.words import table
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from bne.evaluation.cells import AWAITED
 from bne.evaluation.tables import RULES, accuracy
-from page.campaign import WEIGHTS, WEIGHTS_NAME, by_kind, target
+from page.campaign import WEIGHTS, WEIGHTS_NAME, target
+from page.kinds import by_kind
 from page.words import listed, plural, table
 
 if TYPE_CHECKING:
@@ -61,25 +62,32 @@ def others_section(wanted: Sequence[Wanted], records: Sequence[Record]) -> str:
 def seconds_section(files: Mapping[str, Sequence[Record]]) -> str:
     """How long runs took; `files` has the records of each file."""
     rows = []
-    total = 0.0
     for file, records in files.items():
-        groups: dict[tuple[str, int], list[float]] = {}
+        groups: dict[tuple[str, int], list[Record]] = {}
         for record in records:
             key = (record.settings["method"], record.settings["train"]["epochs"])
-            groups.setdefault(key, []).append(record.seconds)
-        for (method, epochs), seconds in sorted(groups.items()):
-            total += sum(seconds)
+            groups.setdefault(key, []).append(record)
+        for (method, epochs), own in sorted(groups.items()):
+            seconds = [record.seconds for record in own]
             span = f"{min(seconds):.0f} to {max(seconds):.0f}"
-            figures = [epochs, len(seconds), f"{fmean(seconds):.0f}", span, f"{sum(seconds):.0f}"]
+            bare = f"{max(_without_head(record) for record in own):.0f}"
+            figures = [epochs, len(own), f"{fmean(seconds):.0f}", span, bare]
             rows.append([file, method, *map(str, figures)])
-    head = ["records", "method", "epochs", "runs", "seconds, mean", "from, to", "sum"]
+    head = ["records", "method", "epochs", "runs", "seconds, mean", "from, to", "longest, no head"]
+    total = sum(record.seconds for records in files.values() for record in records)
     count = sum(len(records) for records in files.values())
     text = (
-        f"{plural(count, 'run')}, {total:.0f} seconds if they are added up, analysis included. "
-        "Runs that shared the device (`--parallel`) took longer than they would have alone, and "
-        "the device was busy for less than the sum."
+        f"{plural(count, 'run')}, {total:.0f} seconds if they are added up. Runs that shared the "
+        "device (`--parallel`) took longer than they would have alone, and the device was busy for "
+        "less than the sum. The last column leaves out the steps of the head phase: where the runs "
+        "of a row went side by side, it is the time of the whole row."
     )
     return f"{text}\n\n{table(head, rows, texts=2)}"
+
+
+def _without_head(record: Record) -> float:
+    """The seconds of a run, evaluation included, but for the steps of its head phase."""
+    return record.seconds - sum(e["seconds"] for e in record.epochs if e["phase"] == "head")
 
 
 def _weights(record: Record) -> str:

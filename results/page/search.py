@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Statistics = Literal["running", "exact"]
 METHODS = ("deepall", "bne")
-_SHOWN = ("train.optimiser.", "train.schedule.", "train.warm_up", "train.epochs")
+TUNED = ("train.optimiser.", "train.schedule.")
+_SHOWN = (*TUNED, "train.warm_up", "train.epochs")
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 
@@ -45,8 +46,13 @@ class Tuning:
     warm_up: int
     otherwise: str
 
+    @property
+    def how(self) -> str:
+        """The optimiser and its schedule."""
+        return f"{self.optimiser}, {self.schedule}"
+
     def __str__(self) -> str:
-        return ", ".join(filter(None, (self.optimiser, self.schedule, self.otherwise)))
+        return ", ".join(filter(None, (self.how, self.otherwise)))
 
     def is_like(self, other: Tuning) -> bool:
         """Whether it is the same at another length of training."""
@@ -99,7 +105,7 @@ def settings_tried(records: Sequence[Record]) -> list[Setting]:
     """Every setting that was tried, the best of each method first."""
     groups: dict[tuple[str, Tuning], list[Record]] = {}
     for record in records:
-        groups.setdefault((record.settings["method"], _tuning(record)), []).append(record)
+        groups.setdefault((record.settings["method"], tuning(record)), []).append(record)
     tried = [Setting(method, tuning, tuple(own)) for (method, tuning), own in groups.items()]
     return sorted(tried, key=lambda setting: (setting.method, -_rank(setting)))
 
@@ -159,7 +165,8 @@ def _over_domains(scores: Iterable[Mapping[str, int]]) -> Estimate:
     return Estimate(100 * fmean(p for p, _ in shares), 100 * variance**0.5)
 
 
-def _tuning(record: Record) -> Tuning:
+def tuning(record: Record) -> Tuning:
+    """What a run varied."""
     train = record.settings["train"]
     optimiser, schedule = train["optimiser"], train["schedule"]
     extras = {
