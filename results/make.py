@@ -9,6 +9,7 @@ from pathlib import Path
 
 from page.campaign import WANTED, weights_of
 from page.comparison_section import (
+    batch_section,
     gap_section,
     headline,
     length_section,
@@ -52,6 +53,7 @@ def page(folder: Path = RECORDS) -> str:
             length_section([*search, *records]),
             *([optimiser_section(search)] if search else []),
             *filter(None, [course_section(records)]),
+            batch_section(),
             notes["open"],
         ],
         "Runs and their time": [seconds_section(files)],

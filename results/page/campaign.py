@@ -103,6 +103,13 @@ WANTED = (
         seeds=1,
         overrides={"train.epochs": 60, "train.warm_up": 20},
     ),
+    Wanted(
+        "64 images a domain",
+        ABLATION,
+        rows=(DEEPALL, BNE),
+        seeds=1,
+        overrides={"per_domain": 64},
+    ),
     Wanted("Strong augmentation", ABLATION, rows=(DEEPALL, BNE), recipe="pacs-resnet18-strong"),
     Wanted(
         "FreezeBatchNorm with clipped gradients",
