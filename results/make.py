@@ -5,7 +5,9 @@ python results/make.py
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from page.campaign import WANTED, weights_of
 from page.comparison_section import (
@@ -17,6 +19,7 @@ from page.comparison_section import (
     order_section,
 )
 from page.course_section import course_section
+from page.distance_section import distance_section
 from page.final import other_finalists
 from page.inside_section import inside_section
 from page.runs_section import others_section, seconds_section, start_section
@@ -54,6 +57,7 @@ def page(folder: Path = RECORDS) -> str:
             *([optimiser_section(search)] if search else []),
             *filter(None, [course_section(records)]),
             batch_section(),
+            distance_section(_forms(), records),
             notes["open"],
         ],
         "Runs and their time": [seconds_section(files)],
@@ -67,6 +71,12 @@ def page(folder: Path = RECORDS) -> str:
     return opening + "".join(
         f"\n## {title}\n\n{PARAGRAPH.join(parts)}\n" for title, parts in sections.items()
     )
+
+
+def _forms() -> list[dict[str, Any]]:
+    """What distances.py has recorded."""
+    lines = (HERE / "distances.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def _notes() -> dict[str, str]:

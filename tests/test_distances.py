@@ -3,7 +3,7 @@ import torch
 
 import bne
 from bne import Embedding
-from bne.distances import get, inverse_weights, names, register
+from bne.distances import get, inverse_weights, names, register, root_wasserstein
 
 LAYERS, CHANNELS = ("one", "two"), (2, 3)
 
@@ -15,17 +15,18 @@ def points(count, seed=0, dtype=torch.float64):
     return Embedding(mean, var, LAYERS, CHANNELS)
 
 
-def test_wasserstein_agrees_with_pot_on_full_covariances():
+@pytest.mark.parametrize(("distance", "power"), [(bne.wasserstein, 2), (root_wasserstein, 1)])
+def test_wasserstein_agrees_with_pot_on_full_covariances(distance, power):
     ot = pytest.importorskip("ot")
     a, b = points(4), points(3, seed=1)
-    ours = bne.wasserstein(a, b)
+    ours = distance(a, b)
     for i in range(4):
         for k in range(3):
             theirs = sum(
                 ot.gaussian.bures_wasserstein_distance(
                     a.mean[i, s], b.mean[k, s], a.var[i, s].diag(), b.var[k, s].diag()
                 )
-                ** 2
+                ** power
                 for s in a.slices.values()
             )
             torch.testing.assert_close(ours[i, k], theirs.squeeze(), rtol=1e-10, atol=1e-10)
@@ -75,7 +76,7 @@ def test_uniform_weighs_every_domain_the_same():
     torch.testing.assert_close(weights, torch.full((4, 3), 1 / 3, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("distance", [bne.wasserstein, bne.bhattacharyya])
+@pytest.mark.parametrize("distance", [bne.wasserstein, root_wasserstein, bne.bhattacharyya])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 class TestSafety:
     def test_distance_and_weights_of_degenerate_points(self, distance, dtype):
