@@ -1,4 +1,4 @@
-"""Writes docs/results.md from the records in this folder.
+"""Writes docs/results.md and docs/results-details.md from the records in this folder.
 
 python results/make.py
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from page.campaign import WANTED, weights_of
 from page.comparison_section import (
     batch_section,
     gap_section,
-    headline,
     length_section,
     optimiser_section,
     order_section,
@@ -22,54 +21,97 @@ from page.course_section import course_section
 from page.distance_section import distance_section
 from page.final import other_finalists
 from page.inside_section import inside_section
+from page.main_section import main_section
 from page.runs_section import others_section, seconds_section, start_section
 from page.settings_section import settings_section
+from page.summary_section import summary_section
 from page.tables_section import missing_section, tables_section
 
 from bne.evaluation.records import read
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from bne.evaluation.records import Record
+
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "pacs-resnet18"
-PAGE = HERE.parent / "docs" / "results.md"
+DOCS = HERE.parent / "docs"
 SEARCH, TABLES = "search.jsonl", "tables.jsonl"
 PARAGRAPH = "\n\n"
 
 
-def page(folder: Path = RECORDS) -> str:
-    """The whole page, from the records in a folder: those of the search, and all others."""
+def pages(folder: Path = RECORDS) -> dict[str, str]:
+    """By file name: the page, and that of the details, from the records in a folder."""
     files = {path.name: read(path) for path in sorted(folder.glob("*.jsonl"))}
     search = files.get(SEARCH, [])
     records = [record for name, own in files.items() if name != SEARCH for record in own]
+    made = (
+        f"Written by `python results/make.py` from the records in `results/{folder.name}`; "
+        "[results/README.md](../results/README.md) says how they were made."
+    )
+    return {
+        "results.md": _page("Results", made, _short(search, records)),
+        "results-details.md": _page(
+            "Results in detail",
+            f"{made} [Results](results.md) has the main table and what is to be said of it.",
+            _details(files, search, records, f"results/{folder.name}/{TABLES}"),
+        ),
+    }
+
+
+def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, Sequence[str]]:
+    notes, everything = _notes(), [*search, *records]
+    return {
+        "In short": [
+            f"PACS with ResNet-18, one domain left out at a time. {weights_of(everything)}",
+            summary_section(records),
+            notes["in short"],
+        ],
+        "Main table": [weights_of(everything), main_section(records)],
+        "What was run": [start_section(everything), notes["weights"], notes["rules"]],
+        "The paper's orders and gaps": [gap_section(records), order_section(records)],
+        "Where this disagrees with the paper": [
+            notes["causes"],
+            *_headed(
+                {
+                    "Length of training": length_section(everything),
+                    "Optimiser": optimiser_section(search) if search else "",
+                    "The course of training": course_section(records),
+                    "Batch size": batch_section(),
+                    "The distance": distance_section(_forms(), records),
+                }
+            ),
+        ],
+    }
+
+
+def _details(
+    files: Mapping[str, Sequence[Record]],
+    search: Sequence[Record],
+    records: Sequence[Record],
+    name: str,
+) -> Mapping[str, Sequence[str]]:
     wanted = [*WANTED, *other_finalists(search)]
-    notes = _notes()
     start = weights_of([*search, *records])
-    sections = {
-        "What was run": [start_section([*search, *records]), notes["weights"], notes["rules"]],
+    return {
         "Settings": [start, settings_section(search, records)],
         "Tables": [tables_section(wanted, records)],
         "Other runs": [start, others_section(wanted, records)],
-        "Inside the trained networks": [start, inside_section(records), notes["map"]],
-        "Where this disagrees with the paper": [
-            start,
-            gap_section(records),
-            order_section(records),
-            length_section([*search, *records]),
-            *([optimiser_section(search)] if search else []),
-            *filter(None, [course_section(records)]),
-            batch_section(),
-            distance_section(_forms(), records),
-            notes["open"],
-        ],
+        "Inside the trained networks": [start, inside_section(records), _notes()["map"]],
         "Runs and their time": [seconds_section(files)],
-        "What is missing": [missing_section(wanted, records, f"results/{folder.name}/{TABLES}")],
+        "What is missing": [missing_section(wanted, records, name)],
     }
-    opening = (
-        "# Results\n\nWritten by `python results/make.py` from the records in "
-        f"`results/{folder.name}`; [results/README.md](../results/README.md) says how they were "
-        f"made. {headline(records)}\n"
-    )
-    return opening + "".join(
-        f"\n## {title}\n\n{PARAGRAPH.join(parts)}\n" for title, parts in sections.items()
+
+
+def _headed(parts: Mapping[str, str]) -> list[str]:
+    """Parts of a section under headings of their own, without those that are empty."""
+    return [f"### {heading}\n\n{text}" for heading, text in parts.items() if text]
+
+
+def _page(title: str, opening: str, sections: Mapping[str, Sequence[str]]) -> str:
+    return f"# {title}\n\n{opening}\n" + "".join(
+        f"\n## {heading}\n\n{PARAGRAPH.join(parts)}\n" for heading, parts in sections.items()
     )
 
 
@@ -86,4 +128,5 @@ def _notes() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    for name, text in pages().items():
+        (DOCS / name).write_text(text, encoding="utf-8")

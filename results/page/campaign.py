@@ -27,6 +27,7 @@ WEIGHTS_NAME = "resnet18_imagenet (reconstructed torchvision V1)"
 RECIPE = "pacs-resnet18-standard"
 PAPERS = "pacs-resnet18"  # the paper's own settings
 ABLATION = "ablation-pacs-resnet18"
+NORMALISATION = "normalization-pacs-resnet18"
 DEEPALL, BNE = "DeepAll", "BNE (dt,warmup)"
 # What tells runs of one kind apart, and where the weights lie, which is named above every table.
 _NOT_A_KIND = ("method", "target", "sources", "seed", "weights")
@@ -82,7 +83,7 @@ class Wanted:
 WANTED = (
     Wanted("Variants of the method", ABLATION),
     Wanted("Comparison with other methods", "sota-pacs-resnet18"),
-    Wanted("Normalisation", "normalization-pacs-resnet18"),
+    Wanted("Normalisation", NORMALISATION),
     Wanted("Distances, the paper's with AlexNet", "distance-pacs-alexnet"),
     Wanted("Accuracy by distance", "closest-domain-accuracy-pacs-resnet18"),
     Wanted("Telling domains apart", "domain-accuracy-pacs-resnet18"),
@@ -110,10 +111,24 @@ WANTED = (
         seeds=1,
         overrides={"per_domain": 64},
     ),
+    Wanted(
+        "The distance not squared",
+        ABLATION,
+        rows=(BNE,),
+        seeds=1,
+        overrides={"options.distance": "root-wasserstein"},
+    ),
+    Wanted(
+        "Branches normalised by running statistics, as printed",
+        ABLATION,
+        rows=(BNE,),
+        seeds=1,
+        overrides={"options.branch_statistics": "population"},
+    ),
     Wanted("Strong augmentation", ABLATION, rows=(DEEPALL, BNE), recipe="pacs-resnet18-strong"),
     Wanted(
         "FreezeBatchNorm with clipped gradients",
-        "normalization-pacs-resnet18",
+        NORMALISATION,
         rows=("FreezeBatchNorm",),
         seeds=1,
         overrides={"train.optimiser.clip": 1},
@@ -125,6 +140,11 @@ WANTED = (
 def paper_table(name: str) -> Wanted:
     """The wanted table that shows one of the paper's under the standard settings."""
     return next(one for one in WANTED if one.table == name and not one.rows)
+
+
+def papers_settings() -> Wanted:
+    """The wanted table that has the paper's own settings."""
+    return next(one for one in WANTED if one.recipe == PAPERS)
 
 
 def weights_of(records: Sequence[Record]) -> str:

@@ -45,6 +45,13 @@ def minus(one: Cell | None, other: Cell | None) -> Cell:
     return Cell({seed: one.values[seed] - other.values[seed] for seed in common}, one.planned)
 
 
+def of_means(one: Cell | None, other: Cell | None) -> str:
+    """The difference of two means, each over all its seeds."""
+    if one is None or other is None or one.mean is None or other.mean is None:
+        return AWAITED
+    return signed(one.mean - other.mean, 1)
+
+
 def papers_gap(one: Table, row: str, base: str) -> dict[str, float]:
     """The same of the paper's figures."""
     papers = {r.name: r.paper for r in one.rows}

@@ -1,0 +1,47 @@
+"""The page's first table: every method in a row, ours and the paper's in a cell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bne.evaluation.cells import AWAITED, Cell
+from bne.evaluation.reference import AVERAGE
+from page import gaps
+from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, paper_table
+from page.words import table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bne.evaluation.records import Record
+
+# Table, row of it, and what it is called here.
+ROWS = (
+    (ABLATION, DEEPALL, "DeepAll: one network for all domains"),
+    (ABLATION, "BNE (no-dt,no-warmup)", "BNE (a): branches, no distance training"),
+    (ABLATION, "BNE (dt,no-warmup)", "BNE (b): distance training from the start"),
+    (ABLATION, BNE, "**BNE (c)**: after a warm-up, the whole method"),
+    (ABLATION, "DNet (dt,warmup)", "DNet: weights by a small network"),
+    (NORMALISATION, "FreezeBatchNorm", "FreezeBatchNorm"),
+    (NORMALISATION, "InstanceNorm", "InstanceNorm"),
+)
+
+
+def main_section(records: Sequence[Record]) -> str:
+    """After the last epoch, under the standard setting."""
+    found = {name: gaps.by_rule(paper_table(name), records)["last"] for name, _, _ in ROWS}
+    targets = list(dict.fromkeys(item.target for item in paper_table(ABLATION).items))
+    rows = []
+    for name, row, label in ROWS:
+        ours = gaps.our_row(found[name], row)
+        paper = next(one.paper for one in found[name].rows if one.name == row)
+        cells = [(ours.get(column, Cell({}, 0)), paper[column]) for column in (*targets, AVERAGE)]
+        shown = [f"{AWAITED if own.mean is None else own} ({printed})" for own, printed in cells]
+        rows.append([label, *shown])
+    text = (
+        "Accuracy on the target after the last epoch, in percent, mean ± standard error over "
+        "seeds; in brackets the paper's. [1/3]: so many of the planned seeds are there; … is not "
+        "run on every target yet. Other rules, all other tables and the settings are in "
+        "[Results in detail](results-details.md)."
+    )
+    return f"{text}\n\n{table(['', *targets, 'average'], rows)}"

@@ -1,0 +1,82 @@
+"""The page in a few sentences, all of them computed but the last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from bne.evaluation.cells import signed
+from bne.evaluation.reference import AVERAGE
+from page import gaps
+from page.campaign import ABLATION, BNE, DEEPALL, paper_table, papers_settings
+from page.comparison_section import image_errors, orders
+from page.words import plural
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bne.evaluation.cells import Cell
+    from bne.evaluation.records import Record
+    from page.campaign import Wanted
+
+
+def summary_section(records: Sequence[Record]) -> str:
+    """A list: the gap, the paper's own settings, the orders."""
+    lines = [_gap(records), _by_the_papers_settings(records), _orders(records)]
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _gap(records: Sequence[Record]) -> str:
+    tables = gaps.by_rule(paper_table(ABLATION), records)
+    bne, deepall = (gaps.our_row(tables["last"], row) for row in (BNE, DEEPALL))
+    ours = _gaps(paper_table(ABLATION), records)
+    if not ours["last"].values:
+        return f"{BNE} and {DEEPALL} are not both recorded on every target yet."
+    paper = gaps.papers_gap(tables["last"], BNE, DEEPALL)[AVERAGE]
+    error = image_errors(bne, deepall, records)[AVERAGE]
+    return (
+        f"**Our settings**: BNE (c) {_with_seeds(bne[AVERAGE])}, DeepAll "
+        f"{_with_seeds(deepall[AVERAGE])}, mean of the four targets after the last epoch: "
+        f"{gaps.of_means(bne[AVERAGE], deepall[AVERAGE])} points, in the paper {signed(paper, 1)}. "
+        f"On the seeds that both have: {_by_rule(ours)}. The number of test images alone gives "
+        f"such a difference a standard error of {error:.1f}."
+    )
+
+
+def _by_the_papers_settings(records: Sequence[Record]) -> str:
+    ours = _gaps(papers_settings(), records)
+    seeds = len(ours["last"].values)
+    if not seeds:
+        return "**The paper's own settings**, 60 epochs: not run on every target yet."
+    what = f"**The paper's own settings**, 60 epochs, {plural(seeds, 'seed')}"
+    return f"{what}: in points {_by_rule(ours)}."
+
+
+def _orders(records: Sequence[Record]) -> str:
+    verdicts = Counter(order.verdict.strip("*") for order in orders(records))
+    return (
+        f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} are as "
+        f"in the paper, {verdicts['no']} the other way round, {verdicts['open']} within the error, "
+        "the others not run yet."
+    )
+
+
+def _gaps(wanted: Wanted, records: Sequence[Record]) -> dict[str, Cell]:
+    """By rule, of the average."""
+    return {
+        rule: gaps.gap(gaps.our_row(one, BNE), gaps.our_row(one, DEEPALL))[AVERAGE]
+        for rule, one in gaps.by_rule(wanted, records).items()
+    }
+
+
+def _by_rule(ours: dict[str, Cell]) -> str:
+    return (
+        f"{gaps.text(ours['last'])} after the last epoch, {gaps.text(ours['validation'])} at the "
+        f"epoch best on source validation, {gaps.text(ours['oracle'])} at the oracle's, chosen on "
+        "the target"
+    )
+
+
+def _with_seeds(cell: Cell) -> str:
+    error = "" if cell.error is None else f" ± {cell.error:.1f}"
+    return f"{cell.mean:.1f}{error} ({plural(len(cell.values), 'seed')})"
