@@ -30,6 +30,7 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The old records stay until it has come to its end; interrupted, it goes on where it was.
 zoo: $(READY)
 	$(BIN)/python -m tests.zoo.sweep --afresh
 

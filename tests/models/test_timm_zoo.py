@@ -9,6 +9,7 @@ from bne import models
 from bne.models import timm_zoo
 
 NAME = "test_resnet"
+META = torch.device("meta")  # where large networks take no memory
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +69,8 @@ def test_classifiers_start_as_pytorch_starts_linear_layers(name: str) -> None:
 def test_networks_that_are_no_classifiers_are_refused() -> None:
     with pytest.raises(ValueError, match="no classifier of square images"):
         timm_zoo.find("vit_base_patch16_sapiens2")
+
+
+def test_encoders_that_name_a_classifier_but_have_none_are_refused() -> None:
+    with pytest.raises(ValueError, match="mobilenetv5_300m_enc is no classifier"), META:
+        models.build("timm/mobilenetv5_300m_enc", 7)

@@ -10,62 +10,102 @@ import argparse
 import json
 import sys
 import warnings
-from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from tests.zoo.check import check, has_batch_norm, names
-
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "results" / "zoo.jsonl"
 TABLE = ROOT / "docs" / "zoo.md"
+KILLED = "its process was killed, perhaps for lack of memory"
 
 Record = dict[str, Any]
 
 
 def main() -> None:
     """Runs what is not recorded yet, then writes the table."""
+    from tests.zoo.check import names
+
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--jobs", type=int, default=1, help="processes, which share the device")
-    parser.add_argument("--only", default="", help="networks whose name contains this")
-    parser.add_argument("--afresh", action="store_true", help="forget what is recorded")
-    parser.add_argument("--records", type=Path, default=RECORDS)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--only", default="", help="networks whose name contains this")
+    which.add_argument(
+        "--afresh",
+        action="store_true",
+        help="record all in RECORDS.new, which replaces RECORDS at the end; after an interruption "
+        "the same command goes on from there",
+    )
+    parser.add_argument(
+        "--records", type=Path, default=RECORDS, help="if not the repository's: no page is written"
+    )
     options = parser.parse_args()
 
-    if options.afresh:
-        options.records.unlink(missing_ok=True)
-    done = {record["name"] for record in read(options.records)}
+    records: Path = options.records.resolve()
+    written = records.with_name(f"{records.name}.new") if options.afresh else records
+    done = {record["name"] for record in read(written)}
     todo = [name for name in names() if options.only in name and name not in done]
-    options.records.parent.mkdir(exist_ok=True)
-    context = get_context("spawn")
-    with (
-        ProcessPoolExecutor(options.jobs, mp_context=context) as pool,
-        options.records.open("a") as file,
-    ):
-        futures = [pool.submit(examine, name, options.device) for name in todo]
-        for number, future in enumerate(as_completed(futures), 1):
-            record = future.result()
+    written.parent.mkdir(exist_ok=True)
+    with written.open("a") as file:
+        for number, record in enumerate(sweep(todo, options.device, options.jobs), 1):
             file.write(json.dumps(record) + "\n")
             file.flush()
             print(f"{number}/{len(todo)} {record['name']}: {record['result']}", flush=True)
-    records = read(options.records)
-    TABLE.write_text(table(records))
-    sys.exit(any(record["result"] == "failed" for record in records))
+    written.replace(records)
+    if records == RECORDS:
+        TABLE.write_text(table(read(records)))
+    sys.exit(any(record["result"] == "failed" for record in read(records)))
+
+
+def sweep(todo: Sequence[str], device: str, jobs: int) -> Iterator[Record]:
+    """The networks' records as they come; a process that dies does not stop the others."""
+    waiting = deque(todo)
+    while waiting:
+        running: dict[Future[Record], str] = {}
+        try:
+            with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+                while waiting or running:
+                    # No more than can be at work: were a process to die, one of these did it.
+                    while waiting and len(running) < jobs:
+                        name = waiting[0]
+                        running[pool.submit(examine, name, device)] = name
+                        waiting.popleft()
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        record = future.result()
+                        del running[future]
+                        yield record
+        except BrokenProcessPool:
+            for name in running.values():
+                if jobs == 1:
+                    yield {**about(name, device), "result": "failed", "reason": KILLED}
+                else:  # each alone, to tell who did it
+                    yield from sweep([name], device, 1)
+
+
+def about(name: str, device: str) -> Record:
+    """What every record begins with."""
+    import torch
+
+    library = name.split("/")[0]
+    versions = {"library": f"{library} {version(library)}", "torch": torch.__version__}
+    return {"name": name, **versions, "device": device}
 
 
 def examine(name: str, device: str) -> Record:
     """One network's record; a failure is a result, not an error."""
     import torch
 
+    from tests.zoo.check import check, has_batch_norm
+
     warnings.simplefilter("ignore")
     torch.set_num_threads(1 if device != "cpu" else torch.get_num_threads())
-    library = name.split("/")[0]
-    record: Record = {"name": name, "library": f"{library} {version(library)}"}
-    record |= {"torch": torch.__version__, "device": device}
+    record = about(name, device)
     try:
         if not has_batch_norm(name, device):
             return {**record, "result": "no batch norm"}
@@ -97,14 +137,16 @@ def table(records: list[Record]) -> str:
         "- with one domain and the original's momentum, a training step gives the original's",
         "  output and running statistics, allowing for the biased variance.",
         "",
-        "| library | networks | with batch norm | passed | failed |",
-        "| --- | ---: | ---: | ---: | ---: |",
+        "The versions and the device in a row are those its networks were checked with.",
+        "",
+        "| library | torch | device | networks | with batch norm | passed | failed |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
     ]
-    for library in sorted({record["library"] for record in records}):
-        results = Counter(r["result"] for r in records if r["library"] == library)
+    for setting in sorted({_setting(record) for record in records}):
+        results = Counter(r["result"] for r in records if _setting(r) == setting)
         passed, failed = results["passed"], results["failed"]
-        total = results.total()
-        lines.append(f"| {library} | {total} | {passed + failed} | {passed} | {failed} |")
+        counts = f"{results.total()} | {passed + failed} | {passed} | {failed}"
+        lines.append(f"| {' | '.join(setting)} | {counts} |")
     lines += [
         "",
         "| network | batch-norm layers | kinds | input | result |",
@@ -120,6 +162,10 @@ def table(records: list[Record]) -> str:
             continue
         lines.append(f"| {record['name']} | {row} |")
     return "\n".join(lines) + "\n"
+
+
+def _setting(record: Record) -> tuple[str, str, str]:
+    return record["library"], record["torch"], record["device"]
 
 
 if __name__ == "__main__":

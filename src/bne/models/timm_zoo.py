@@ -8,6 +8,8 @@ from bne.models.backbone import Backbone, StateDict
 from bne.models.extras import require
 from bne.models.inputs import Preprocessing
 
+_REFUSAL = "timm's {} is no classifier of square images: choose another one"
+
 
 def names() -> list[str]:
     """Return the names of timm's architectures."""
@@ -29,7 +31,7 @@ def find(name: str) -> Backbone | None:
         return None
     _, height, width = config.input_size
     if not config.classifier or height != width:
-        raise ValueError(f"timm's {name} is no classifier of square images: choose another one")
+        raise ValueError(_REFUSAL.format(name))
     layers = config.classifier
     classifier = (layers,) if isinstance(layers, str) else tuple(layers)
     return Backbone(
@@ -42,9 +44,12 @@ def find(name: str) -> Backbone | None:
 
 def _create(name: str, classifier: tuple[str, ...], num_classes: int) -> nn.Module:
     model: nn.Module = require("timm").create_model(name, num_classes=num_classes)
+    layers = dict(model.named_modules())
     for path in classifier:
+        if path not in layers:  # some of timm's encoders name a layer that they do not have
+            raise ValueError(_REFUSAL.format(name))
         # timm initialises classifiers in several ways, some with zeros; ours start alike.
-        layer = model.get_submodule(path)
+        layer = layers[path]
         assert isinstance(layer, nn.Linear | nn.Conv2d)
         layer.reset_parameters()
     return model
