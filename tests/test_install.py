@@ -22,6 +22,16 @@ ours = {name.split(".")[0] for name in set(sys.modules) - loaded} - sys.stdlib_m
 print(*sorted(ours))
 """
 
+HELP = """
+import sys
+from bne.cli import main
+sys.argv = ["bne", "--help"]
+try:
+    main()
+finally:
+    print({"torch", "torchvision", "numpy", "PIL"} & set(sys.modules))
+"""
+
 
 def run(*command, **options):
     result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
@@ -34,6 +44,12 @@ def test_importing_bne_imports_nothing_but_torch():
     imports = "import sys, bne; print({'torch', 'numpy', 'PIL', 'typer'} & set(sys.modules))"
     assert run(sys.executable, "-c", imports) == "set()"
     assert run(sys.executable, "-c", CORE_ONLY) == "bne"
+
+
+def test_help_is_there_before_anything_slow_is_imported():
+    *text, loaded = run(sys.executable, "-c", HELP).splitlines()
+    assert any("speed" in line for line in text)
+    assert loaded == "set()"
 
 
 def test_installs_without_extras_in_a_fresh_environment(tmp_path):

@@ -126,6 +126,6 @@ def inverse_weights(distances: Tensor) -> Tensor:
 
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
-    vectors = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
+    one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
     # The quick way through a matrix product cancels digits where points lie close together.
-    return torch.cdist(*vectors, compute_mode="donot_use_mm_for_euclid_dist")
+    return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")

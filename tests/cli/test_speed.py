@@ -4,8 +4,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bne.cli.app import app
+from bne.data.images import DataError
+from bne.speed import comparison
 
 QUICK = ["speed", "--device", "cpu", "--backbone", "small_cnn", "--size", "16", "--repeat", "1"]
+ONE_IMAGE = ["--backbone", "timm/test_byobnet", "--domains", 1, "--per-domain", 1]
 
 
 def run(*options):
@@ -27,7 +30,8 @@ def test_prints_the_table_and_records_every_measurement(tmp_path):
         assert (line["value"] is None) == bool(line["note"])
         if line["reference"]:
             assert line["ratio"] == pytest.approx(line["value"] / line["reference"])
-    assert {"device", "torch", "precision", "per_domain", "batch", "commit", "threads"} <= names
+    assert {"device", "torch", "precision", "per_domain", "batch", "threads"} <= names
+    assert {"commit", "code_sha256"} <= names
 
 
 def test_json_of_one_part(tmp_path):
@@ -53,9 +57,29 @@ def test_records_are_added_to(tmp_path):
         (["--backbone", "resnet19"], "unknown backbone 'resnet19'"),
         (["--device", "tpu"], "--device tpu"),
         (["--out", "nowhere/speed.jsonl"], "nowhere/speed.jsonl: cannot be written"),
+        (
+            ["--backbone", "timm/test_vit", "--size", 160],
+            "--backbone timm/test_vit: VisionTransformer has no batch-norm layer",
+        ),
+        (
+            ["--backbone", "alexnet_bn", "--size", 32],
+            "--size 32: alexnet_bn does not take images of 32 × 32 pixels",
+        ),
+        (["--size", 10**9], "--size 1000000000: small_cnn does not take"),
+        (
+            ONE_IMAGE,
+            "--per-domain 1: timm/test_byobnet does not train on one image",
+        ),
     ],
 )
-def test_what_makes_no_sense_is_refused_before_any_timing(options, words):
+def test_what_makes_no_sense_is_refused_before_any_timing(options, words, monkeypatch):
+    monkeypatch.setattr(comparison, "time_cases", lambda *_: pytest.fail("something was timed"))
     result = run(*options)
     assert result.exit_code == 1
+    assert isinstance(result.exception, DataError)
     assert words in str(result.exception)
+
+
+def test_one_image_a_step_is_refused_only_where_a_step_has_one():
+    assert run(*ONE_IMAGE, "--only", "inference").exit_code == 0
+    assert run(*ONE_IMAGE, "--per-domain", 2, "--only", "train").exit_code == 0

@@ -81,6 +81,25 @@ def test_without_git_or_a_checkout_there_is_no_commit(
     assert describe("cpu", None)["commit"] is None
 
 
+def test_a_checksum_of_the_code_tells_versions_apart_without_git(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (package / "b").mkdir()
+    (package / "b" / "code.py").write_text("x = 1\n")
+    (package / "b.yaml").write_text("y: 2\n")
+    (package / "notes.txt").write_text("no code")
+    with_git = describe("cpu", None)
+    monkeypatch.setenv("PATH", "")
+    without = describe("cpu", None)
+    assert (with_git["commit"] is None, without["commit"] is None) == (False, True)
+    # As `find`, `sort` and `sha256sum` of GNU have it.
+    assert with_git["code_sha256"] == without["code_sha256"] == "d310b5f0734c59ec"
+    (package / "b" / "code.py").rename(package / "code.py")
+    moved = describe("cpu", None)["code_sha256"]
+    (package / "code.py").write_text("x = 2\n")
+    assert len({"d310b5f0734c59ec", moved, describe("cpu", None)["code_sha256"]}) == 3
+
+
 def test_weights_are_named_by_file_and_checksum_not_by_path(tmp_path: Path) -> None:
     file = tmp_path / "net.safetensors"
     file.write_bytes(b"abc")

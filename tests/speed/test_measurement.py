@@ -49,6 +49,7 @@ def test_memory_is_compared_with_memory():
     entry = Entry("DT step", OURS, "MiB", reference=lambda t: 4 * peak(t, PLAIN))
     line = entry.measured("memory", timings)
     assert (line.value, line.to_plain, line.ratio) == (2000, 2.5, 0.625)
+    assert not line.graph  # the peak is that of a call, before it is recorded
     assert line.images_per_s is None
     uncounted = entry.measured("memory", {OURS: Timing((9.0,))})
     assert uncounted.value is None

@@ -4,6 +4,7 @@ import copy
 import importlib.util
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,37 @@ from bne.models import build
 from bne.surgery import domain_layers
 from tests.networks import randomise_norms
 from tests.speed.settings import settings
+
+CHECKOUT = """
+import torch
+import torchvision.models
+from torch.nn.functional import cross_entropy
+
+class ERM(torch.nn.Module):
+    def __init__(self, input_shape, num_classes, num_domains, hparams):
+        super().__init__()
+        assert (input_shape, num_classes, num_domains) == ((3, 32, 32), 7, 3)
+        assert hparams["resnet18"] and not hparams["resnet50_augmix"] and not hparams["vit"]
+        self.network = torchvision.models.resnet18(pretrained=True)
+        self.network.fc = torch.nn.Linear(512, num_classes)
+        self.freeze_bn = hparams["freeze_bn"]
+        self.optimizer = torch.optim.SGD(self.network.parameters(), hparams["lr"])
+
+    def train(self, mode=True):
+        super().train(mode)
+        for module in self.modules():
+            if self.freeze_bn and isinstance(module, torch.nn.BatchNorm2d):
+                module.eval()
+
+    def update(self, minibatches, unlabeled=None):
+        assert [len(x) for x, y in minibatches] == [2, 2, 2]
+        images, labels = map(torch.cat, zip(*minibatches))
+        loss = cross_entropy(self.network(images), labels)
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        return {"loss": loss.item()}
+"""  # as DomainBed has it, but for the imports
 
 FILE = Path(__file__).resolve().parents[2] / "benchmarks" / "speed_peers.py"
 
@@ -75,6 +107,31 @@ def test_erm_trains_and_freezes_batch_norm_if_asked(peers, frozen):
     }
     assert {"1.weight", "0.conv1.weight"} <= changed
     assert ("0.bn1.running_mean" in changed) is not frozen
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    package = tmp_path / "domainbed"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "algorithms.py").write_text(CHECKOUT)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    for name in ("domainbed", "domainbed.algorithms"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_a_checkout_of_domainbed_runs_its_own_step(peers, frozen, checkout):
+    with mock.patch("torch.hub.load_state_dict_from_url", side_effect=OSError("a download")):
+        step = peers.erm_step(settings(size=32), frozen, checkout)
+    update = dict(zip(step.__code__.co_freevars, step.__closure__, strict=True))["update"]
+    erm = update.cell_contents.__self__
+    before = copy.deepcopy(erm.state_dict())
+    assert step()["loss"] > 0
+    changed = {name for name, value in erm.state_dict().items() if not value.equal(before[name])}
+    assert {"network.conv1.weight", "network.fc.weight"} <= changed
+    assert ("network.bn1.running_mean" in changed) is not frozen
 
 
 def test_the_first_line_is_what_all_are_compared_with(peers):

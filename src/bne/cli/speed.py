@@ -68,6 +68,7 @@ def speed(
     from bne.engine.precision import effective
     from bne.models.registry import find
     from bne.speed import PARTS, Settings
+    from bne.speed.trial import try_out
 
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise DataError(f"{out}: cannot be written; --out names a file in a folder that exists.")
@@ -92,6 +93,7 @@ def speed(
         size=size or own_size,
         repeat=repeat,
     )
+    try_out(settings, parts)
     records = _measure(settings, parts, out)
     if as_json:
         typer.echo(json.dumps(records, indent=2))

@@ -21,13 +21,18 @@ PACKAGES = ("torch", "torchvision", "timm", "numpy")
 def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
     """Versions, machine, commit and initial weights, as plain texts for JSON.
 
+    `code_sha256` tells versions apart where there is no commit, as in a copy without git, or
+    where it is "-dirty".
+
     Args:
         device: that a run computes on.
         weights: as the recipe has them.
     """
+    package = Path(bne.__file__).parent
     return {
         "bne": bne.__version__,
-        "commit": _commit(Path(bne.__file__).parent),
+        "commit": _commit(package),
+        "code_sha256": _code_sha256(package),
         "python": platform.python_version(),
         **{name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
@@ -71,6 +76,24 @@ def _commit(package: Path) -> str | None:
     if top is None or Path(top) / "src" / "bne" != package.resolve():
         return None
     return _git(package, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _code_sha256(package: Path) -> str:
+    """A short checksum of the package's code and recipes, from their names and contents.
+
+    It is the start of what these commands print in the package's folder:
+    `find -name '*.py' -o -name '*.yaml' | LC_ALL=C sort | xargs sha256sum | sha256sum`.
+    """
+    files = {
+        f"./{file.relative_to(package).as_posix()}": file
+        for pattern in ("*.py", "*.yaml")
+        for file in package.rglob(pattern)
+    }
+    lines = (
+        f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {name}\n"
+        for name, file in sorted(files.items())
+    )
+    return hashlib.sha256("".join(lines).encode()).hexdigest()[:16]
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

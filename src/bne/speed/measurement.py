@@ -29,7 +29,7 @@ class Measurement:
         what: was measured.
         domains: K; 0 is the plain network.
         images: at once.
-        graph: whether it ran as a CUDA graph.
+        graph: whether it ran as a CUDA graph; memory is always that of a call.
         unit: of the next four.
         value: the median of all repeats; None if it could not be measured.
         low: the least.
@@ -100,7 +100,8 @@ class Entry:
     def measured(self, part: str, timings: Timings) -> Measurement:
         """The line, once all cases of the part are timed."""
         case, timing = self.case, timings.get(self.case)
-        line = (part, self.what, case.domains, case.images, case.graph, self.unit)
+        graph = case.graph and self.unit == "ms"
+        line = (part, self.what, case.domains, case.images, graph, self.unit)
         if timing is None:
             return Measurement(*line, note=NO_ROOM)
         if self.unit == "MiB" and timing.peak is None:

@@ -29,11 +29,13 @@ BEGIN, END = "<!-- speed -->", "<!-- /speed -->"
 
 def cells(record: Record) -> tuple[str, ...]:
     """A record's texts under `COLUMNS`."""
+    # Memory was always that of a call, but older records call it a graph's.
+    graph = record["graph"] and record["unit"] == "ms"
     head = (
         record["what"],
         str(record["domains"] or ""),
         str(record["images"]),
-        "graph" if record["graph"] else "calls",
+        "graph" if graph else "calls",
     )
     if record["value"] is None:
         return (*head, record["note"], "", "", "", "", "")
