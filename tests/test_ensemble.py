@@ -33,6 +33,21 @@ def assert_same(one, other, **tolerance):
     torch.testing.assert_close(one.embedding.mean, other.embedding.mean, **tolerance)
 
 
+def compare_compiled(net, call, *inputs):
+    """Compares answers, gradients and statistics with those of a copy that is not compiled."""
+    reference = copy.deepcopy(net)
+    torch.compiler.reset()
+    ours = torch.compile(call(net), fullgraph=True, backend="aot_eager")(*inputs)
+    expected = call(reference)(*inputs)
+    torch.testing.assert_close(ours, expected)
+    ours.square().sum().backward()
+    expected.square().sum().backward()
+    for mine, other in zip(net.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
+    for mine, other in zip(net.buffers(), reference.buffers(), strict=True):
+        torch.testing.assert_close(mine, other)
+
+
 class TestEvaluation:
     def test_shapes(self, net, images):
         out = net.explain(images)
@@ -81,6 +96,22 @@ class TestEvaluation:
         assert_same(net.explain(images), whole)
         torch.testing.assert_close(net(images, domains=ids), own)
         assert max(largest) <= max_images * (max_branches or 3)
+
+    def test_embeddings_too_are_made_in_chunks(self, net, images):
+        whole, sizes = net.embed(images), []
+        net.model[0].register_forward_hook(lambda m, i, o: sizes.append(len(o)))
+        net.max_images = 3
+        torch.testing.assert_close(net.embed(images).var, whole.var)
+        assert sizes == [3, 3, 1]
+
+    @pytest.mark.parametrize("training", [False, True])
+    def test_under_its_domain_an_image_gets_whatever_the_network_returns(
+        self, images, ids, training
+    ):
+        net = bne.convert(Pair(), DOMAINS).train(training)
+        logits, features = net(images, domains=ids)
+        assert logits.shape == (7, 4)
+        torch.testing.assert_close(features, net.model.net[0](images))
 
     @pytest.mark.filterwarnings("ignore:var_mean")
     def test_no_images(self, net):
@@ -153,11 +184,26 @@ class TestOptions:
             ({"momentum": "kept"}, "'keep'"),
             ({"max_images": 0}, "max_images must be at least 1"),
             ({"max_branches": -3}, "max_branches must be at least 1"),
+            ({"max_images": 2.5}, "the whole number max_images must be at least 1, not 2.5"),
+            ({"nearest": "8"}, "the whole number nearest must be at least 1, not '8'"),
+            ({"domains": 3}, "names in an order, as a list has, not 3"),
+            ({"domains": {"a", "b"}}, "names in an order"),  # another one in the next process
         ],
     )
     def test_wrong_options(self, options, message):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             bne.convert(small_cnn(), **{"domains": DOMAINS, **options})
+
+
+class Pair(nn.Module):
+    """A network with an auxiliary output."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = small_cnn()
+
+    def forward(self, x):
+        return self.net(x), self.net[0](x)
 
 
 class TestBadInput:
@@ -177,10 +223,13 @@ class TestBadInput:
             ([0.5] * 7, "whole numbers"),
             (torch.zeros(7, dtype=torch.bool), "whole numbers"),
             ([], "7 images"),
+            ([None] * 7, "whole numbers or names, not None"),
+            (0, "one for every image, in a list, not 0"),
+            ("art", "one for every image, in a list, not 'art'"),
         ],
     )
     def test_wrong_domains(self, net, images, domains, message):
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises((ValueError, TypeError), match=message):
             net(images, domains=domains)
 
     @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
@@ -199,17 +248,12 @@ class TestBadInput:
         with pytest.raises(ValueError, match=r"'music'.*'art', 'cartoon', 'photo'"):
             net.branch("music")
 
-    def test_auxiliary_outputs_cannot_be_mixed(self, images):
-        class Pair(nn.Module):
-            def __init__(self):
-                super().__init__()
-                self.net = small_cnn()
-
-            def forward(self, x):
-                return self.net(x), 0
-
-        with pytest.raises(TypeError, match="tuple"):
-            bne.convert(Pair(), DOMAINS).eval()(images)
+    def test_auxiliary_outputs_cannot_be_mixed(self, images, ids):
+        for options in ({}, {"mix": "statistics"}):
+            with pytest.raises(TypeError, match="gave a tuple: turn its auxiliary outputs off"):
+                bne.convert(Pair(), DOMAINS, **options).eval()(images)
+        with pytest.raises(TypeError, match="gave a tuple"):
+            bne.convert(Pair(), DOMAINS, max_images=3).eval()(images, domains=ids)
 
     def test_a_failed_pass_leaves_the_network_usable(self, net, images):
         expected = net(images)
@@ -286,27 +330,48 @@ class TestMachinery:
         assert seen
         assert all(seen)
 
+    @pytest.mark.parametrize("max_branches", [None, 2])
+    def test_copies_of_images_are_channels_last_too(self, net, images, ids, max_branches):
+        seen = []  # of images alone: weights that are channels-last would bring the layout back
+        net.model[0].register_forward_pre_hook(lambda m, inputs: seen.append(inputs[0].stride()))
+        net.max_branches = max_branches
+        images = images.to(memory_format=torch.channels_last)
+        net(images)
+        net.train().explain(images, ids)
+        assert set(seen) == {images.stride()}
+
     @pytest.mark.parametrize("training", [False, True])
-    @pytest.mark.parametrize("call", ["own domain", "explain"])
-    def test_compiles_without_graph_breaks(self, net, images, ids, training, call):
-        net.train(training)
-        reference = copy.deepcopy(net)
-        torch.compiler.reset()
+    def test_each_images_own_branch_compiles_without_graph_breaks(self, net, images, ids, training):
+        compare_compiled(net.train(training), lambda net: net.forward, images, ids)
 
-        def run(net, compiled=lambda f: f):
-            if call == "explain":
-                return compiled(net.explain)(images, ids if training else None).logits
-            return compiled(net)(images, domains=ids)
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"mix": "statistics"},
+            {"mix": "probabilities"},
+            {"nearest": 2},
+            {"max_images": 4, "max_branches": 1},
+            {"distance": "bhattacharyya", "layers": ["4"]},
+        ],
+    )
+    def test_predictions_compile_without_graph_breaks(self, images, options):
+        net = randomise_norms(bne.convert(small_cnn(), DOMAINS, **options)).eval()
+        compare_compiled(net, lambda net: lambda images: net.explain(images).logits, images)
 
-        ours = run(net, lambda f: torch.compile(f, fullgraph=True, backend="aot_eager"))
-        expected = run(reference)
-        torch.testing.assert_close(ours, expected)
-        ours.square().sum().backward()
-        expected.square().sum().backward()
-        for mine, other in zip(net.parameters(), reference.parameters(), strict=True):
-            torch.testing.assert_close(mine.grad, other.grad, rtol=1e-4, atol=1e-5)
-        for mine, other in zip(net.buffers(), reference.buffers(), strict=True):
-            torch.testing.assert_close(mine, other)
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {},
+            {"max_branches": 1},
+            {"max_branches": 2, "branch_statistics": "population"},
+            {"nearest": 2, "weight_gradient": False},
+            {"momentum": None},
+        ],
+    )
+    def test_distance_training_compiles_without_graph_breaks(self, images, ids, options):
+        net = randomise_norms(bne.convert(small_cnn(), DOMAINS, **options)).train()
+        compare_compiled(net, lambda net: lambda *batch: net.explain(*batch).logits, images, ids)
 
     def test_compiled_for_any_batch_and_mode(self, net, images, ids):
         reference = copy.deepcopy(net)

@@ -23,6 +23,19 @@ def test_statistics_may_change_between_a_pass_and_its_backward(domains, order):
     assert all(p.grad.isfinite().all() for p in net.parameters())
 
 
+@pytest.mark.parametrize("max_branches", [None, 1])
+def test_a_graph_that_is_kept_can_be_run_backward_again(max_branches):
+    torch.manual_seed(0)
+    net = bne.convert(small_cnn(), ["a", "b"], max_branches=max_branches).double().train()
+    images, ids = torch.randn(6, 3, 8, 8, dtype=torch.double), torch.arange(6) % 2
+    loss = net.explain(images, ids).logits.square().sum()
+    once = torch.autograd.grad(loss, tuple(net.parameters()), retain_graph=True)
+    again = torch.autograd.grad(loss, tuple(net.parameters()))
+    for one, other in zip(once, again, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    assert net.model[1].num_batches_tracked.tolist() == [1, 1]
+
+
 def test_vmap():
     net = bne.convert(small_cnn(), ["a", "b"]).double().eval()
     images = torch.randn(3, 1, 3, 8, 8, dtype=torch.double)

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
@@ -48,6 +50,38 @@ def test_channels_last_is_kept(ids):
     outputs += [layer.eval().by_domain(x, ids), layer.half().by_domain(x.half(), ids)]
     for out in outputs:
         assert out.is_contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("module", "given"),
+    [
+        (torch.bfloat16, torch.bfloat16),
+        (torch.float16, torch.float16),
+        (torch.float32, torch.bfloat16),
+        (torch.float32, torch.float64),
+        (torch.float64, torch.float32),
+    ],
+)
+def test_one_image_without_gradients_is_normalised_alike(module, given):
+    """torch's own batch norm, which would be faster, takes some of these dtypes only."""
+    torch.manual_seed(0)
+    layer, x = DomainBatchNorm(4, 1).to(module).eval(), torch.randn(1, 4, 5, 5).to(given)
+    torch.nn.init.uniform_(layer.weight)
+    expected = layer.by_instance(x, 1)[0], layer.by_domain(x, torch.tensor([0]))
+    with torch.no_grad():
+        ours = layer.by_instance(x, 1)[0], layer.by_domain(x, torch.tensor([0]))
+    for mine, other in zip(ours, expected, strict=True):
+        assert mine.dtype == given
+        torch.testing.assert_close(mine, other.detach())
+
+
+def test_mixed_statistics_have_no_negative_variance():
+    """Weights that add up to 1 but for rounding, and domains that lie far apart."""
+    layer = DomainBatchNorm(4, 2).eval()
+    layer.running_mean.copy_(torch.tensor([[1000.0], [-1000.0]]).expand(2, 4))
+    layer.running_var.zero_()
+    weights = torch.tensor([[1 + 2**-23, 0.0]])
+    assert layer.by_mixture(torch.full((1, 4, 3, 3), 1000.0), weights).isfinite().all()
 
 
 def test_rows_of_one_image_count_as_its_positions():
@@ -108,6 +142,18 @@ def test_gradients_flow_through_batch_and_instance_statistics(ids):
     ]:
         (gradient,) = torch.autograd.grad((out * upstream).sum(), x)
         torch.testing.assert_close(gradient.sum(axes), torch.zeros_like(gradient.sum(axes)))
+
+
+@pytest.mark.parametrize("tracking", [True, False])
+def test_kernels_too_leave_statistics_alone_that_are_not_tracked(monkeypatch, ids, tracking):
+    shares = []
+    kernels = SimpleNamespace(by_batch=lambda x, *args: shares.append(args[5]) or x)
+    monkeypatch.setattr("bne.norm.kernels_for", lambda samples: kernels)
+    layer = DomainBatchNorm(4, 3)
+    layer.track_running_stats = tracking
+    layer.by_domain(torch.randn(6, 4, 3, 3), ids, everyone(ids))
+    assert shares == [0.01 if tracking else 0.0]
+    assert layer.num_batches_tracked.tolist() == [int(tracking)] * 3
 
 
 class TestWithoutRunningStatistics:

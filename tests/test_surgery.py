@@ -3,6 +3,7 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import weight_norm
 
 import bne
 from bne.surgery import domain_layers
@@ -119,6 +120,32 @@ def test_layers_without_statistics_or_parameters():
     assert reverted[1].running_mean is None
 
 
+def test_statistics_that_are_no_longer_tracked_are_used_as_torch_does():
+    model = randomise_norms(small_cnn()).double()
+    for layer in (model[1], model[4]):
+        layer.track_running_stats = False
+    net, x = bne.convert(model, ["one"], momentum="keep"), torch.randn(5, 3, 16, 16).double()
+    before = copy.deepcopy(model)
+    torch.testing.assert_close(net.train()(x, domains=[0] * 5), model.train()(x))
+    assert_same_state(model, before)
+    assert_same_state(bne.revert(net), before)
+    torch.testing.assert_close(net.eval()(x), model.eval()(x))
+    assert net.embed(x).layers == net.domain_embeddings().layers == ("1", "4")
+    assert bne.convert(model, DOMAINS, layers=["4"]).layers == ("4",)
+
+
+@pytest.mark.parametrize("track", [True, False])
+def test_statistics_that_were_taken_away_stay_away(track):
+    plain = nn.BatchNorm2d(3)
+    plain.running_mean = plain.running_var = plain.num_batches_tracked = None
+    plain.track_running_stats = track
+    model = nn.Sequential(plain).eval()
+    net, image = bne.convert(model, DOMAINS), torch.randn(1, 3, 4, 4)
+    torch.testing.assert_close(net(image, domains=[0]), model(image))
+    assert_same_state(bne.revert(net), model)
+    net.load_state_dict(model.state_dict())
+
+
 def test_a_layer_with_a_scale_and_no_bias():
     plain = nn.BatchNorm2d(3)
     plain.bias = None  # as newer versions of PyTorch can make it
@@ -135,12 +162,6 @@ def test_frozen_parameters_stay_frozen():
     net = bne.convert(model, DOMAINS)
     assert not net.model[1].weight.requires_grad
     assert not bne.revert(net)[1].weight.requires_grad
-
-
-def hooked():
-    model = small_cnn()
-    model[1].register_forward_hook(lambda module, inputs, output: output + 1)
-    return model
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -166,6 +187,11 @@ def test_reverting_keeps_the_longest_count_of_batches():
     assert net.branch("photo")[1].num_batches_tracked == 4
 
 
+def test_the_layers_that_are_stood_for_take_no_memory():
+    for layer in domain_layers(bne.convert(small_cnn(), DOMAINS)):
+        assert all(tensor.is_meta for tensor in layer.original[0].state_dict().values())
+
+
 def test_other_norms_stay_as_they_are():
     model = nn.Sequential(nn.BatchNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm([4, 8, 8]))
     net = bne.convert(model, DOMAINS).model
@@ -177,19 +203,46 @@ class ScaledBatchNorm(nn.BatchNorm2d):
         return 2 * super().forward(x)
 
 
+class RectifiedBatchNorm(nn.BatchNorm2d):
+    def __init__(self, num_features):
+        super().__init__(num_features)
+        self.rectify = nn.ReLU()
+
+    def forward(self, x):
+        return self.rectify(super().forward(x))
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
         (nn.Sequential(nn.LayerNorm(3), nn.LayerNorm(3)), "no batch-norm.*LayerNorm ×2"),
         (nn.Sequential(nn.Linear(3, 3)), "no batch-norm.*none"),
         (nn.Sequential(ScaledBatchNorm(3)), "'0' is a ScaledBatchNorm"),
+        (nn.Sequential(RectifiedBatchNorm(3)), "'0' is a RectifiedBatchNorm"),
         (bne.convert(nn.Sequential(nn.BatchNorm2d(3)), ["a"]).model, "converted already"),
-        (hooked(), "'1' has forward hooks"),
+        (nn.Sequential(weight_norm(nn.BatchNorm2d(3))), "'0' has parametrised weights"),
     ],
 )
 def test_networks_that_cannot_be_converted(model, message):
     with pytest.raises(ValueError, match=message):
         bne.convert(model, DOMAINS)
+
+
+@pytest.mark.parametrize("kind", ["forward", "forward_pre", "full_backward", "full_backward_pre"])
+def test_hooks_that_would_be_lost_are_refused(kind):
+    model = small_cnn()
+    handle = getattr(model[1], f"register_{kind}_hook")(lambda module, *_: None)
+    with pytest.raises(ValueError, match="'1' has hooks, which would be lost"):
+        bne.convert(model, DOMAINS)
+    handle.remove()
+    bne.convert(model, DOMAINS)
+
+
+def test_only_networks_are_converted_and_reverted():
+    with pytest.raises(TypeError, match=r"nn\.Module, not 'resnet18'"):
+        bne.convert("resnet18", DOMAINS)
+    with pytest.raises(TypeError, match=r"bne\.convert gave .* not a Sequential"):
+        bne.revert(small_cnn())
 
 
 @pytest.mark.parametrize("name", ["repvgg_a0", "mobileone_s0", "fastvit_t8"])

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from bne.distances import Distance, inverse_weights
 from bne.embedding import Embedding
 from bne.folding import fold, pays
 from bne.moments import Moments
-from bne.norm import DomainBatchNorm, Rule
+from bne.norm import DomainBatchNorm, Pass, Rule
 from bne.prediction import Prediction, mix, spread
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 
@@ -106,7 +107,7 @@ class DomainEnsemble(nn.Module):
             return self._run(images, _under(ids, members=torch.ones_like(ids, dtype=torch.bool)))
         parts = zip(self._chunks(images), self._chunks(ids), strict=True)
         outputs = [self._run(part, _under(own, members=None)) for part, own in parts]
-        return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+        return torch.cat([_tensor(part) for part in outputs]) if len(outputs) > 1 else outputs[0]
 
     def explain(self, images: Tensor, domains: Domains | None = None) -> Prediction:
         """The mixture of all branches, with the weights it was made by.
@@ -158,7 +159,7 @@ class DomainEnsemble(nn.Module):
             embedding = self._embed(images)
         if self.mix == "statistics" and not self.training:
             weights, distances = self._weigh(embedding)
-            logits = self._run(images, lambda layer, x: layer.by_mixture(x, weights))
+            logits = _tensor(self._run(images, lambda layer, x: layer.by_mixture(x, weights)))
             unknown = logits.new_full((), torch.nan)
             branch_logits = unknown.expand(len(images), len(self.domains), *logits.shape[1:])
             return Prediction(logits, weights, distances, branch_logits, embedding)
@@ -210,15 +211,10 @@ class DomainEnsemble(nn.Module):
             chosen = torch.arange(len(self.domains), device=images.device).expand(count, -1)
         # All images under their first domain, then all under their second, and so on.
         runs = chosen.T.split(self.max_branches or self._branches_at_once(images, chosen.shape[1]))
-        outputs = []
-        for domains in runs:
-            output = self._run_branches(images, domains, own)
-            if not isinstance(output, Tensor):
-                raise TypeError(
-                    f"only tensors can be mixed, but the network gave a {type(output).__name__}: "
-                    "turn its auxiliary outputs off"
-                )
-            outputs.append(output.unflatten(0, (len(domains), count)))
+        outputs = [
+            _tensor(self._run_branches(images, domains, own)).unflatten(0, (len(domains), count))
+            for domains in runs
+        ]
         return torch.cat(outputs).transpose(0, 1)
 
     def _branches_at_once(self, images: Tensor, branches: int) -> int:
@@ -231,26 +227,32 @@ class DomainEnsemble(nn.Module):
         """All images under their first of `domains`, (m, N), then under their second, and so on."""
         ids = domains.flatten()
         members = None if own is None else own.repeat(len(domains)) == ids
-        track = True
+        rule = _under(ids, members)
 
-        def run(images: Tensor) -> Any:
-            nonlocal track
-            first, track = track, False
-            # `repeat` would lose the channels-last layout.
-            copies = torch.cat([images] * len(domains))
-            if not self.training and pays(copies):
-                return self._run(copies, fold(domain_layers(self.model), ids))
-            return self._run(copies, _under(ids, members, track=first))
+        def copies(images: Tensor) -> Tensor:
+            return torch.cat([images] * len(domains))  # `repeat` would lose channels-last
 
         if self.max_branches is None or not self.training:
-            return run(images)
-        capturing = images.is_cuda and torch.cuda.is_current_stream_capturing()
+            repeated = copies(images)
+            if not self.training and pays(repeated):
+                rule = fold(domain_layers(self.model), ids)
+            return self._run(repeated, rule)
+        compiling = torch.compiler.is_compiling()
+        capturing = images.is_cuda and not compiling and torch.cuda.is_current_stream_capturing()
         if capturing and (random := _random_layers(self.model)):
             raise RuntimeError(
                 f"layer {random[0]!r} draws random numbers, which a CUDA graph cannot draw again "
                 "when it repeats a branch: leave max_branches at None, or train without a graph"
             )
-        return checkpoint(run, images, use_reentrant=False, preserve_rng_state=not capturing)
+
+        def contexts() -> tuple[Any, Any]:
+            return nullcontext(), Pass(self._passes, _under(ids, members, track=False))
+
+        options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": not capturing}
+        if not compiling:  # a compiler repeats in its own way, which leaves tracking out
+            options["context_fn"] = contexts
+        with Pass(self._passes, rule):
+            return checkpoint(lambda images: self.model(copies(images)), images, **options)
 
     def _embed(self, images: Tensor) -> Embedding:
         found: dict[str, list[Moments]] = {}
@@ -271,11 +273,8 @@ class DomainEnsemble(nn.Module):
 
     def _run(self, images: Tensor, rule: Rule) -> Any:
         """Sends images through the network, every layer normalising by one rule."""
-        self._passes.rule = rule
-        try:
+        with Pass(self._passes, rule):
             return self.model(images)
-        finally:
-            self._passes.rule = None
 
     def _chunks(self, images: Tensor) -> tuple[Tensor, ...]:
         return images.split(self.max_images) if self.max_images and len(images) else (images,)
@@ -287,7 +286,11 @@ class DomainEnsemble(nn.Module):
 
     def _ids(self, domains: Domains, images: Tensor) -> Tensor:
         if not isinstance(domains, Tensor):
+            if isinstance(domains, str) or not isinstance(domains, Iterable):
+                raise TypeError(f"domains must be one for every image, in a list, not {domains!r}")
             ids = [self._index(item) if isinstance(item, str) else item for item in domains]
+            if wrong := [item for item in ids if not hasattr(item, "__index__")]:
+                raise ValueError(f"domains must be whole numbers or names, not {wrong[0]!r}")
             domains = torch.tensor(ids) if ids else torch.empty(0, dtype=torch.long)
         if domains.shape != images.shape[:1]:
             raise ValueError(
@@ -305,7 +308,7 @@ class DomainEnsemble(nn.Module):
         if layers is None:
             return None
         layers = (layers,) if isinstance(layers, str) else tuple(layers)
-        known = [layer.name for layer in domain_layers(self.model) if layer.track_running_stats]
+        known = [layer.name for layer in domain_layers(self.model) if layer.population]
         unknown = [name for name in layers if name not in known]
         if unknown or not layers:
             raise ValueError(f"no batch-norm layer is named {unknown}; there are {known}")
@@ -337,7 +340,19 @@ def revert(ensemble: DomainEnsemble) -> nn.Module:
     Its statistics are those of all domains pooled, which before any training are the original's to
     the last bit. `DomainEnsemble.branch` gives those of one domain.
     """
+    if not isinstance(ensemble, DomainEnsemble):
+        kind = type(ensemble).__name__  # type: ignore[unreachable]
+        raise TypeError(f"only a network that bne.convert gave can be reverted, not a {kind}")
     return remove(copy.deepcopy(ensemble).model, None)
+
+
+def _tensor(output: Any) -> Tensor:
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"only tensors can be mixed or joined, but the network gave a {type(output).__name__}: "
+            "turn its auxiliary outputs off"
+        )
+    return output
 
 
 def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
@@ -363,6 +378,8 @@ def _average(uses: list[Moments]) -> Moments:
 
 
 def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:
+    if not isinstance(domains, Iterable) or isinstance(domains, set | frozenset):
+        raise TypeError(f"domains must be names in an order, as a list has, not {domains!r}")
     names = (domains,) if isinstance(domains, str) else tuple(domains)
     if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
         raise ValueError(f"domains must be one or more different names, not {list(names)}")
@@ -370,8 +387,8 @@ def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:
 
 
 def _checked_limit(option: str, value: int | None) -> int | None:
-    if value is not None and value < 1:
-        raise ValueError(f"{option} must be at least 1, not {value}")
+    if value is not None and not (isinstance(value, int) and value >= 1):
+        raise ValueError(f"the whole number {option} must be at least 1, not {value!r}")
     return value
 
 

@@ -49,6 +49,19 @@ class Passes(threading.local):
         return Passes, ()  # a copy, or a module read from a file, is in no pass
 
 
+class Pass:
+    """The context of a pass, which may be run again, in which all layers normalise by one rule."""
+
+    def __init__(self, passes: Passes, rule: "Rule") -> None:
+        self.passes, self.rule = passes, rule
+
+    def __enter__(self) -> None:
+        self.passes.rule = self.rule
+
+    def __exit__(self, *_: object) -> None:
+        self.passes.rule = None
+
+
 class DomainBatchNorm(nn.Module):
     """A batch-norm layer with one pair of running statistics per domain.
 
@@ -57,8 +70,9 @@ class DomainBatchNorm(nn.Module):
     everywhere, so that instance and population statistics estimate the same thing. Statistics stay
     in float32 when the module is cast to half precision.
 
-    A layer that does not track statistics has no place in the embedding, and in evaluation it
-    normalises every image by its own, which are those of a batch of one.
+    A layer without running statistics has no place in the embedding, and in evaluation it
+    normalises every image by its own, which are those of a batch of one. One that has them and
+    does not track them, `track_running_stats` being set to False later, leaves them as they are.
 
     Args:
         num_features: C.
@@ -132,7 +146,7 @@ class DomainBatchNorm(nn.Module):
 
     @property
     def population(self) -> Moments | None:
-        """The K domains' running statistics, (K, C); None if the layer does not track any."""
+        """The K domains' running statistics, (K, C); None if the layer has none."""
         if self.running_mean is None or self.running_var is None:
             return None
         return Moments(self.running_mean, self.running_var)
@@ -241,6 +255,7 @@ class DomainBatchNorm(nn.Module):
     def _by_batch_kernel(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
     ) -> Tensor:
+        track = track and self.track_running_stats
         if self.num_batches_tracked is not None and track:
             present = torch.zeros_like(self.num_batches_tracked)
             present.index_add_(0, domains, members.to(present.dtype))
@@ -268,7 +283,7 @@ class DomainBatchNorm(nn.Module):
         if population is None:
             return batch
         present = count > 1
-        if track:
+        if track and self.track_running_stats:
             self._track(batch, present)
         kept = present.unsqueeze(1)
         return Moments(
@@ -281,7 +296,7 @@ class DomainBatchNorm(nn.Module):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        self.num_batches_tracked += present
+        self.num_batches_tracked.add_(present)
         if self.momentum is None:
             step = 1 / self.num_batches_tracked.clamp_min(1).to(self.running_mean.dtype)
         else:
@@ -345,7 +360,7 @@ class DomainBatchNorm(nn.Module):
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
         """Also takes a plain layer's state: every domain then starts from its statistics."""
-        if self.track_running_stats:
+        if self.num_batches_tracked is not None:
             state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
         for name, own in self.named_buffers(recurse=False):
             value = state_dict.get(prefix + name)

@@ -8,12 +8,14 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrize import is_parametrized
 
 from bne.moments import Moments, at_least_float32, pool
 from bne.norm import FUSED, DomainBatchNorm, Passes
 
 Momentum = float | None | Literal["keep"]
 
+_HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 _TORCH_FORWARDS = {_BatchNorm.forward, nn.SyncBatchNorm.forward}
 
 
@@ -26,8 +28,11 @@ def check_copyable(model: nn.Module) -> None:
     """Checks that the batch-norm layers of a network can be copied.
 
     Raises:
+        TypeError: It is no network.
         ValueError: A layer is synchronised over a process group of its own.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the network must be an nn.Module, not {model!r}: build it first")
     for name, module in model.named_modules():
         if isinstance(module, nn.SyncBatchNorm) and module.process_group is not None:
             raise ValueError(
@@ -89,10 +94,15 @@ def _domain_layer(
             f"layer {name!r} is a {type(plain).__name__}, a batch norm with a forward of its own: "
             "what it adds to batch norm would be lost"
         )
-    if plain._forward_hooks or plain._forward_pre_hooks:
+    if any(getattr(plain, f"_{kind}_hooks") for kind in _HOOKS):
         raise ValueError(
-            f"layer {name!r} has forward hooks, which would be lost: remove them, convert the "
-            "network, and register them again"
+            f"layer {name!r} has hooks, which would be lost: remove them, convert the network, and "
+            "register them again"
+        )
+    if is_parametrized(plain):
+        raise ValueError(
+            f"layer {name!r} has parametrised weights, which would be lost: call "
+            "torch.nn.utils.parametrize.remove_parametrizations on them first"
         )
     layer = DomainBatchNorm(
         plain.num_features,
@@ -100,8 +110,9 @@ def _domain_layer(
         eps=plain.eps,
         momentum=plain.momentum if momentum == "keep" else momentum,
         affine=plain.affine,
-        track_running_stats=plain.track_running_stats,
+        track_running_stats=plain.running_mean is not None,
     )
+    layer.track_running_stats = plain.track_running_stats  # may be set later, apart from buffers
     layer.synchronised = isinstance(plain, nn.SyncBatchNorm)
     layer.name = name
     layer.weight, layer.bias = plain.weight, plain.bias

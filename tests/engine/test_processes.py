@@ -70,13 +70,14 @@ def test_a_process_that_has_lost_another_says_so() -> None:
         raise RuntimeError("something else")
 
 
-@pytest.mark.parametrize("momentum", [0.1, None])
+@pytest.mark.parametrize(("momentum", "track"), [(0.1, True), (None, True), (0.1, False)])
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 5), (6, 4, 3, 3)])
-def test_the_synchronised_layer_alone_is_torchs(shape, momentum) -> None:
+def test_the_synchronised_layer_alone_is_torchs(shape, momentum, track) -> None:
     """Over several steps, in training and evaluation, with gradients."""
     torch.manual_seed(0)
     kind = nn.BatchNorm2d if len(shape) == 4 else nn.BatchNorm1d
     plain = randomise_norms(kind(4, momentum=momentum)).double()
+    plain.track_running_stats = track  # set later, which freezes the statistics that are there
     ours = SynchronisedBatchNorm(copy.deepcopy(plain))
     for step in range(4):
         training = step != 2

@@ -95,8 +95,12 @@ def under_batch_statistics(stages, images, own, domain, update):
     xs = list(images)
     for stage in stages:
         if isinstance(stage, Norm):
-            mean, var = statistics([x for x, mine in zip(xs, own, strict=True) if mine])
-            if update:
+            members = [x for x, mine in zip(xs, own, strict=True) if mine]
+            known = sum(x[0].numel() for x in members) > 1  # or there is no batch variance
+            mean, var = stage.means[domain], stage.variances[domain]
+            if known:
+                mean, var = statistics(members)
+            if update and known:
                 with torch.no_grad():
                     stage.means[domain] = 0.99 * stage.means[domain] + 0.01 * mean
                     stage.variances[domain] = 0.99 * stage.variances[domain] + 0.01 * var

@@ -5,6 +5,8 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import bne
@@ -32,10 +34,9 @@ def network():
     )
 
 
-@pytest.fixture
-def ensemble():
-    torch.manual_seed(0)
-    net = bne.convert(network().double(), DOMAINS)
+def random_ensemble(domains, seed):
+    torch.manual_seed(seed)
+    net = bne.convert(network().double(), domains)
     for layer in net.modules():
         if isinstance(layer, bne.DomainBatchNorm):
             nn.init.normal_(layer.weight, 1, 0.2)
@@ -45,13 +46,22 @@ def ensemble():
     return net
 
 
+def random_batch(ids, size, seed):
+    generator = torch.Generator().manual_seed(seed)
+    images = torch.randn(len(ids), 3, *size, dtype=torch.double, generator=generator)
+    images *= 1 + torch.tensor(ids).view(-1, 1, 1, 1)  # domains that differ
+    labels = torch.randint(4, (len(ids),), generator=generator)
+    return images, labels, torch.tensor(ids)
+
+
+@pytest.fixture
+def ensemble():
+    return random_ensemble(DOMAINS, seed=0)
+
+
 @pytest.fixture
 def batch():
-    generator = torch.Generator().manual_seed(1)
-    images = torch.randn(len(IDS), 3, 5, 7, dtype=torch.double, generator=generator)
-    images *= 1 + torch.tensor(IDS).view(-1, 1, 1, 1)  # domains that differ
-    labels = torch.randint(4, (len(IDS),), generator=generator)
-    return images, labels, torch.tensor(IDS)
+    return random_batch(IDS, (5, 7), seed=1)
 
 
 def stages_of(ensemble):
@@ -87,22 +97,8 @@ def assert_same_prediction(out, step):
     torch.testing.assert_close(out.distances, rows(step.distances), **EXACT)
 
 
-@pytest.mark.parametrize("max_branches", [None, 2])
-@pytest.mark.parametrize("branch_statistics", ["batch", "population"])
-def test_distance_training_step(ensemble, batch, branch_statistics, max_branches):
-    images, labels, domains = batch
-    stages, parameters = stages_of(ensemble)
-    step = paper.training_step(
-        stages, list(images), labels, domains, len(DOMAINS), branch_statistics
-    )
-    step.loss.backward()
-
-    ensemble.branch_statistics = branch_statistics
-    ensemble.max_branches = max_branches
-    out = ensemble.train().explain(images, domains)
-    F.cross_entropy(out.logits, labels).backward()
-
-    assert_same_prediction(out, step)
+def assert_same_step(ensemble, stages, parameters):
+    """Compares running statistics and gradients."""
     norms = [stage for stage in stages if isinstance(stage, paper.Norm)]
     layers = [module for module in ensemble.modules() if isinstance(module, bne.DomainBatchNorm)]
     for norm, layer in zip(norms, layers, strict=True):
@@ -112,6 +108,45 @@ def test_distance_training_step(ensemble, batch, branch_statistics, max_branches
     assert gradients.keys() == parameters.keys()
     for name, parameter in parameters.items():
         torch.testing.assert_close(gradients[name], parameter.grad, **EXACT)
+
+
+@pytest.mark.parametrize("max_branches", [None, 2])
+@pytest.mark.parametrize("branch_statistics", ["batch", "population"])
+def test_distance_training_step(ensemble, batch, branch_statistics, max_branches):
+    ensemble.max_branches = max_branches
+    compare_distance_training(ensemble, batch, branch_statistics)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    ids=st.integers(1, 4).flatmap(
+        lambda k: st.lists(st.integers(0, k - 1), min_size=1, max_size=6).map(lambda ids: (k, ids))
+    ),
+    size=st.tuples(st.integers(1, 3), st.integers(2, 3)),
+    branch_statistics=st.sampled_from(["batch", "population"]),
+    seed=st.integers(0, 2**16),
+)
+def test_distance_training_step_of_any_batch(ids, size, branch_statistics, seed):
+    """Any number of domains, of any sizes: also of one image, and of none."""
+    count, ids = ids
+    ensemble = random_ensemble([str(d) for d in range(count)], seed)
+    compare_distance_training(ensemble, random_batch(ids, size, seed), branch_statistics)
+
+
+def compare_distance_training(ensemble, batch, branch_statistics):
+    images, labels, domains = batch
+    stages, parameters = stages_of(ensemble)
+    step = paper.training_step(
+        stages, list(images), labels, domains, len(ensemble.domains), branch_statistics
+    )
+    step.loss.backward()
+
+    ensemble.branch_statistics = branch_statistics
+    out = ensemble.train().explain(images, domains)
+    F.cross_entropy(out.logits, labels).backward()
+
+    assert_same_prediction(out, step)
+    assert_same_step(ensemble, stages, parameters)
 
 
 def test_detached_weights_are_constants_in_the_backward_pass(ensemble, batch):
@@ -139,10 +174,18 @@ def test_prediction(ensemble, batch):
 
 
 def test_warm_up_step(ensemble, batch):
-    images, _, domains = batch
-    stages, _ = stages_of(ensemble)
+    images, labels, domains = batch
+    stages, parameters = stages_of(ensemble)
     logits = ensemble.train()(images, domains)
+    F.cross_entropy(logits, labels).backward()
+
+    expected = {}
     for d in range(len(DOMAINS)):
-        own = images[domains == d]
-        expected = paper.under_batch_statistics(stages, list(own), [True] * len(own), d, True)
-        torch.testing.assert_close(logits[domains == d], torch.stack(expected), **EXACT)
+        own = (domains == d).nonzero().flatten().tolist()
+        batch = [images[i] for i in own]
+        answers = paper.under_batch_statistics(stages, batch, [True] * len(own), d, update=True)
+        expected |= dict(zip(own, answers, strict=True))
+    expected = torch.stack([expected[i] for i in range(len(images))])
+    F.cross_entropy(expected, labels).backward()
+    torch.testing.assert_close(logits, expected, **EXACT)
+    assert_same_step(ensemble, stages, parameters)

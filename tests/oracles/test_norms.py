@@ -19,14 +19,14 @@ def close(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def randomised(layer):
+@torch.no_grad()
+def randomised(layer, seed):
     """Statistics and affine parameters that no default could match."""
-    with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_(1, 0.5)
-        if layer.running_mean is not None:
-            layer.running_mean.normal_()
-            layer.running_var.uniform_(0.5, 2)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in layer.parameters():
+        parameter.normal_(1, 0.5, generator=generator)
+    layer.running_mean.normal_(generator=generator)
+    layer.running_var.uniform_(0.5, 2, generator=generator)
     return layer
 
 
@@ -41,7 +41,7 @@ def share_affine(layer, other):
 @pytest.mark.parametrize("dims", [1, 2, 3])
 def test_instance_pass_is_instance_norm(dims, affine, dtype):
     torch.manual_seed(dims)
-    layer = randomised(DomainBatchNorm(4, 3, affine=affine).to(dtype))
+    layer = randomised(DomainBatchNorm(4, 3, affine=affine).to(dtype), seed=dims)
     theirs = share_affine(layer, INSTANCE_NORMS[dims](4, affine=affine).to(dtype))
     x = torch.randn(6, 4, *(5, 3, 7)[:dims], dtype=dtype, requires_grad=True)
     ours, moments = layer.by_instance(x, 6)
@@ -69,7 +69,8 @@ def test_each_domain_is_normalised_as_its_batch_alone(
 ):
     """Every domain against a `BatchNorm` of its own that sees only its images."""
     generator = torch.Generator().manual_seed(seed)
-    layer = randomised(DomainBatchNorm(3, len(sizes), affine=affine, momentum=momentum).to(dtype))
+    layer = DomainBatchNorm(3, len(sizes), affine=affine, momentum=momentum).to(dtype)
+    randomised(layer, seed)
     before = layer.running_mean.clone(), layer.running_var.clone()
     ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     ids = ids[torch.randperm(len(ids), generator=generator)]
@@ -109,10 +110,37 @@ def test_each_domain_is_normalised_as_its_batch_alone(
         assert layer.num_batches_tracked[d] == (2 if values > 1 else 0)
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    sizes=st.lists(st.integers(2, 4), min_size=1, max_size=4),
+    dtype=st.sampled_from([torch.bfloat16, torch.float16]),
+    training=st.booleans(),
+    middle=st.sampled_from([0, 1, 20]),
+    seed=st.integers(0, 2**16),
+)
+def test_half_precision_is_float32_rounded(sizes, dtype, training, middle, seed):
+    """Every domain against a `BatchNorm` in float32 that is given the same rounded values."""
+    layer = randomised(DomainBatchNorm(3, len(sizes)), seed).train(training)
+    before = layer.running_mean.clone(), layer.running_var.clone()
+    ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    x = torch.randn(len(ids), 3, 4, 5, generator=torch.Generator().manual_seed(seed)) + middle
+    x = x.to(dtype)
+    ours = layer.by_domain(x, ids, torch.ones_like(ids, dtype=torch.bool))
+    assert ours.dtype == dtype
+    rounding = torch.finfo(dtype).eps
+    for d in range(len(sizes)):
+        plain = share_affine(layer, nn.BatchNorm2d(3, momentum=0.01)).train(training)
+        plain.running_mean.copy_(before[0][d])
+        plain.running_var.copy_(before[1][d])
+        theirs = plain(x[ids == d].float())
+        torch.testing.assert_close(ours[ids == d].float(), theirs, rtol=rounding, atol=1e-4)
+        close(layer.running_mean[d], plain.running_mean)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_evaluation_uses_population_statistics(dtype):
     torch.manual_seed(0)
-    layer = randomised(DomainBatchNorm(3, 4).to(dtype)).eval()
+    layer = randomised(DomainBatchNorm(3, 4).to(dtype), seed=0).eval()
     x, ids = torch.randn(9, 3, 5, 3, dtype=dtype), torch.tensor([3, 1, 0, 2, 2, 3, 0, 0, 1])
     ours = layer.by_domain(x, ids, torch.ones_like(ids, dtype=torch.bool))
     for d in range(4):

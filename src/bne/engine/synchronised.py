@@ -60,7 +60,7 @@ class SynchronisedBatchNorm(_BatchNorm):
 
     @torch.no_grad()
     def _track(self, batch: Moments, count: Tensor) -> None:
-        if self.running_mean is None or self.running_var is None:
+        if not self.track_running_stats or self.running_mean is None or self.running_var is None:
             return
         assert self.num_batches_tracked is not None
         self.num_batches_tracked += 1

@@ -54,5 +54,5 @@ class DSON(BNE):
         if self.net.mix == "statistics":
             raise ValueError("mix='statistics' does not go with DSON: mix 'logits'")
         for layer in domain_layers(self.net):
-            if layer.track_running_stats:
+            if layer.population is not None:
                 OptimisedNorm.take_over(layer, affine)
