@@ -77,6 +77,24 @@ def test_by_default_it_writes_into_the_run(
     assert report["seed"] == 3
 
 
+def test_images_that_cannot_be_read_are_named_or_left_out(
+    trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, folder, _ = trained
+    copy = shutil.copytree(data, tmp_path / "data")
+    bad = copy / "art/cat/-.png"  # the first of all: the images after it have other numbers
+    bad.write_bytes(b"no image")
+    command = ("analyze", folder, "--json", "--out", tmp_path / "out")
+    assert bne(*command, "--data", data) == 0
+    sound = json.loads(capsys.readouterr().out)
+    assert bne(*command, "--data", copy) == 1
+    assert "art/cat/-.png" in capsys.readouterr().err
+    assert bne(*command, "--data", copy, "--skip-bad") == 0
+    captured = capsys.readouterr()
+    assert "Skipped: art/cat/-.png" in captured.err
+    assert json.loads(captured.out) == sound
+
+
 def test_a_run_that_is_not_finished(
     trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@ import importlib.util
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,21 @@ def test_a_failed_run_is_told(
     assert len(json.loads(captured.out)["failed"]) == 2
 
 
+def test_images_that_cannot_be_read_are_named_or_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_pictures(tmp_path / "data")
+    (data / "photo/cat/bad.png").write_bytes(b"no image")
+    command = ("benchmark", "--data", data, "--out", tmp_path / "out", *SETTINGS)
+    command = (*command, "--targets", "photo", "--methods", "deepall")
+    assert bne(*command) == 1
+    assert "photo/cat/bad.png" in capsys.readouterr().err
+    assert bne(*command, "--skip-bad") == 0
+    assert "Skipped: photo/cat/bad.png" in capsys.readouterr().err
+    (record,) = read(tmp_path / "out/records.jsonl")
+    assert record.accuracy["last"]["photo"]["images"] == 12
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -194,6 +210,14 @@ def test_errors_are_one_sentence(
     assert captured.err.startswith("Error: ")
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+def test_a_single_domain_is_no_benchmark(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(write_pictures(tmp_path / "all") / "art", tmp_path / "data/art")
+    assert bne("benchmark", "--data", tmp_path / "data", "--out", tmp_path, *SETTINGS) == 1
+    assert "Error: The data has one domain only, art;" in capsys.readouterr().err
 
 
 def start(*arguments: object) -> subprocess.Popen[bytes]:
@@ -230,11 +254,14 @@ def test_a_benchmark_that_was_killed_goes_on(
 
 @pytest.mark.slow
 def test_a_local_ray_gives_the_same_records(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ray")
     monkeypatch.chdir(tmp_path)  # relative paths mean this folder, wherever workers are
+    data = write_pictures(Path("data"))
+    (data / "photo/cat/bad.png").write_bytes(b"no image")  # which workers leave out too
     command = ("benchmark", "--data", data, "--targets", "photo", *SETTINGS, "--json")
+    command = (*command, "--skip-bad")
     assert bne(*command, "--out", "ray", "--engine", "ray", "--device", "cpu") == 0
     ours = json.loads(capsys.readouterr().out)
     assert bne(*command, "--out", "local", "--device", "cpu") == 0

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from bne import cli
+from bne.data.benchmarks import BENCHMARKS
 from tests.data.small import names, write
 
 
@@ -150,12 +151,50 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Example: bne data check data/pacs --benchmark pacs" in capsys.readouterr().out
 
 
-def test_office_caltech_passes(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = shared / "data/office_caltech"
-    assert bne("data", "check", path, "--benchmark", "office_caltech", "--json") == 0
+@pytest.mark.parametrize(
+    ("benchmark", "images"), [("pacs", 9991), ("office31", 4110), ("office_caltech", 2533)]
+)
+def test_the_paper_s_benchmarks_pass(
+    shared: Path, capsys: pytest.CaptureFixture[str], benchmark: str, images: int
+) -> None:
+    path = shared / "data" / benchmark
+    assert bne("data", "check", path, "--benchmark", benchmark, "--json") == 0
     report = json.loads(capsys.readouterr().out)
     assert report["errors"] == []
-    assert sum(sum(row.values()) for row in report["counts"].values()) == 2533
+    assert sum(sum(row.values()) for row in report["counts"].values()) == images
+
+
+def test_files_that_are_passed_over_are_noted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, *names("art photo", "cat", 2), "art/cat/a.jfif", "art/cat/b.JPE")
+    for name in ("art/cat/1.gif", "photo/cat/plain"):
+        (tmp_path / name).write_bytes(b"")
+    note = "2 files are passed over, by extension: none 1, .gif 1."
+    assert bne("data", "check", tmp_path) == 0
+    output = capsys.readouterr().out
+    assert f"Note: {note}\n" in output
+    assert "6 images." in output
+    assert bne("data", "check", tmp_path, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == [note]
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_where_a_benchmark_comes_from_is_said_when_it_is_not_all_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    declared = BENCHMARKS[name]
+    assert bne("data", "check", tmp_path / "nowhere", "--benchmark", name) == 1
+    message = capsys.readouterr().err
+    assert "no such file or folder. " in message
+    assert declared.origin in message
+    assert declared.terms in message
+    write(tmp_path, *names("art photo", "cat", 1))
+    assert bne("data", "check", tmp_path, "--benchmark", name, "--json") == 1
+    (note,) = json.loads(capsys.readouterr().out)["notes"]
+    assert note == f"{declared.title}: {declared.origin} (terms: {declared.terms})."
+    assert bne("data", "check", tmp_path) == 0
+    assert declared.terms not in capsys.readouterr().out
 
 
 def test_a_missing_official_split_is_wrong(

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 pytest.importorskip("sklearn")
@@ -31,6 +32,11 @@ def test_json(tmp_path):
     assert len(report["runs"]) == 8
     assert report["runs"][0]["method"] == "DeepAll"
     assert report["runs"][1]["examples"][0]["weights"]
+
+
+def test_one_seed_alone_is_not_the_default():
+    demo = typer.main.get_command(app).commands["demo"]
+    assert next(option.default for option in demo.params if option.name == "seeds") > 1
 
 
 def test_a_folder_is_no_report(tmp_path):

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,23 @@ def test_the_table_says_which_domains_were_seen(
     assert "sketch, seen" not in output
     assert f"{100 * score['correct'] / score['images']:.1f}" in output
     assert "95 % bootstrap intervals" in output
+
+
+def test_images_that_cannot_be_read_are_named_or_left_out(
+    trained: tuple[Path, Path, dict[str, int]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, run_folder, score = trained
+    data = shutil.copytree(data, tmp_path / "data")
+    (data / "art/cat/-.png").write_bytes(b"no image")
+    command = ("evaluate", run_folder, "--data", data, "--json")
+    assert bne(*command) == 1
+    assert "art/cat/-.png" in capsys.readouterr().err
+    assert bne(*command, "--skip-bad") == 0
+    captured = capsys.readouterr()
+    assert "Skipped: art/cat/-.png" in captured.err
+    found = json.loads(captured.out)["domains"]
+    assert found["art"]["prediction"]["all"]["images"] == 12
+    assert found["photo"]["prediction"]["all"].items() >= score.items()
 
 
 def test_errors_are_one_sentence(

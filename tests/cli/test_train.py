@@ -1,6 +1,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -176,6 +177,18 @@ def test_images_that_cannot_be_read_are_named_or_left_out(
         assert "Skipped: art/noon/bad.png" in capsys.readouterr().err
     finally:
         bad.unlink()
+
+
+def test_what_one_should_know_is_noted_and_no_hindrance(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    shutil.rmtree(copy / "art/noon")
+    command = ("train", "--data", copy, "--target", "sketch", *SMALL)
+    assert bne(*command, "--json") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith("Note: art has no images of noon to train on; others have.\n")
+    assert json.loads(captured.out)["recipe"]["target"] == ["sketch"]
 
 
 def test_without_data_or_target_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,5 @@
 import csv
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -21,6 +22,21 @@ def test_declarations_agree_with_themselves(benchmark: Benchmark) -> None:
         assert set(target) < set(benchmark.domains)
         assert benchmark.sources(target)
         assert {*benchmark.sources(target), *target} == set(benchmark.domains)
+
+
+def test_the_documented_table_says_what_is_declared() -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    section = page.partition("## Benchmarks")[2].partition("\n## ")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:3] == "| `"]
+    assert rows[1:] == [
+        [
+            f"`{benchmark.name}`",
+            f"{sum(benchmark.counts.values()):,}" if benchmark.counts else "varies",
+            re.sub(r"(http[^ ,]+)", r"<\1>", benchmark.origin),
+            benchmark.terms,
+        ]
+        for benchmark in BENCHMARKS.values()
+    ]
 
 
 @pytest.mark.parametrize(

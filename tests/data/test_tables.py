@@ -56,7 +56,11 @@ def test_a_missing_file_fails_when_it_is_read(tmp_path: Path) -> None:
         ("path,class,domain\n\n1.png,dog\n", "line 3: 'domain' is empty"),
         ("path,class,domain\n/etc/1.png,dog,a\n", "line 2: the path '/etc/1.png' leads outside"),
         ("path,class,domain\na/../../1.png,dog,a\n", "line 2: .* leads outside"),
-        ("path,class,domain\n1.png,dog,a\n1.png,dog,a\n", "a/dog/1.png occurs twice"),
+        (
+            "path,class,domain\n1.png,dog,a\n2.png,dog,a\n1.png,dog,a\n",
+            "lines 2 and 4: a/dog/1.png occurs twice; remove one",
+        ),
+        ("path;class;domain\n1.png;dog;a\n", "separated by semicolons; separate them by commas"),
         ("path,class,domain\n" + "x" * 200_000 + ",dog,a\n", "cannot be read as a UTF-8 CSV file"),
     ],
 )

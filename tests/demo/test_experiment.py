@@ -3,8 +3,9 @@ import dataclasses
 import pytest
 import torch
 
-from bne.demo import METHODS, Settings, compare
+from bne.demo import METHODS, Settings, compare, experiment
 from bne.demo.experiment import fit, run
+from bne.engine.step import TrainingStep
 
 pytest.importorskip("sklearn")
 
@@ -53,6 +54,38 @@ def test_both_methods_start_from_the_same_weights(digits):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
     again = fit(digits, target, 2, METHODS[0], still)[0]
     assert not torch.equal(next(deepall.parameters()), next(again.parameters()))
+
+
+def budget(monkeypatch, digits, name, settings):
+    """What every training step of a method is given."""
+    given = []
+
+    class Recorded(TrainingStep):
+        def __init__(self, method, optimiser, **options):
+            super().__init__(method, optimiser, **options)
+            self.recorded = optimiser
+
+        def __call__(self, images, labels, domains):
+            groups = [{**group, "params": 0} for group in self.recorded.param_groups]
+            how = [type(self.recorded), groups]
+            given.append(([images.clone(), labels.clone(), domains.clone()], how))
+            super().__call__(images, labels, domains)
+
+    monkeypatch.setattr(experiment, "TrainingStep", Recorded)
+    fit(digits, digits.images.domains[0], 3, name, settings)
+    return given
+
+
+def test_both_methods_have_the_same_budget(digits, monkeypatch):
+    settings = Settings(warm_up_steps=2, distance_steps=3, per_domain=4)
+    deepall, ours = (budget(monkeypatch, digits, name, settings) for name in METHODS)
+    assert len(deepall) == len(ours) == 5
+    for (batch, how), (our_batch, our_how) in zip(deepall, ours, strict=True):
+        assert len(batch[0]) == 3 * 4
+        torch.testing.assert_close(batch, our_batch, rtol=0, atol=0)
+        assert how == our_how  # the optimiser, its learning rate and all else of it
+    rates = {how[1][0]["lr"] for _, how in deepall}
+    assert len(rates) == 5  # the schedule is part of what is compared
 
 
 def test_training_ends_with_distance_training(digits):

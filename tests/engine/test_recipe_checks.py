@@ -41,6 +41,13 @@ def test_a_class_that_only_the_target_has_is_refused(tmp_path: Path) -> None:
     assert "target sketch has the class 'elk', of which no source domain" in str(caught.value)
 
 
+@pytest.mark.parametrize("target", ["art", "sketch"])
+def test_a_single_domain_is_not_enough(tmp_path: Path, target: str) -> None:
+    write(tmp_path, *names("art", "cat dog", 10))
+    with pytest.raises(DataError, match="The data has one domain only, art; add at least one"):
+        check(open_images(tmp_path), target=[target])
+
+
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [

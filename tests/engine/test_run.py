@@ -20,7 +20,7 @@ from bne.engine.saved import load_model
 from bne.engine.selection import best_on_validation
 from tests.engine import small
 
-TENSORS = "model/model.safetensors"
+STATE = "model.safetensors"
 
 
 class Notes(Listener):
@@ -56,7 +56,7 @@ def done(images, tmp_path_factory):
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return small.tensors(folder / TENSORS)
+    return small.tensors(folder / "model" / STATE)
 
 
 def same(one: dict, other: dict) -> bool:
@@ -154,7 +154,7 @@ def test_the_head_phase_trains_the_last_layer_alone(images, tmp_path) -> None:
     assert changed == {"net.fc.weight", "net.fc.bias"}
 
 
-def poisoned(prepared, domain: str):
+def mislabelled(prepared, domain: str):
     """The same images, but every label of the domain is wrong."""
     files = list(prepared.images.files)
     for index in prepared.images.indices_of([domain]):
@@ -163,21 +163,56 @@ def poisoned(prepared, domain: str):
     return dataclasses.replace(prepared, images=found)
 
 
+def blackened(prepared, domain: str):
+    """The same labels, but every image of the domain is black."""
+    pixels = prepared.pixels.clone()
+    pixels[prepared.images.indices_of([domain])] = 0
+    return dataclasses.replace(prepared, pixels=pixels)
+
+
+def stained(prepared):
+    """The same images in colours that tell the class less well, so that accuracy takes a while."""
+    generator = torch.Generator().manual_seed(0)
+    stains = torch.randn(len(prepared), 1, 1, 3, generator=generator) * 40
+    pixels = (prepared.pixels + stains).clamp(0, 255).to(torch.uint8)
+    return dataclasses.replace(prepared, pixels=pixels)
+
+
 @pytest.mark.parametrize("method", ["deepall", "bne", "bne-adapt"])
-def test_target_labels_never_reach_training(images, tmp_path, method) -> None:
-    recipe = small.recipe(method, exact_statistics=True, train=Phase(2, warm_up=1), validation=0.0)
+def test_the_target_never_reaches_training_or_selection(images, tmp_path, method) -> None:
+    unlabelled = method == "bne-adapt"  # whose training is given the target's images
+    fast = Optimiser("adam", learning_rate=3e-2)
+    recipe = small.recipe(
+        method,
+        exact_statistics=True,
+        train=Phase(12, warm_up=1, optimiser=fast),
+        epoch=10,
+        patience=3,
+    )
+    images = stained(images)
+    spoilt = mislabelled(images, "sketch")
     results = {}
     for name, data in {
         "true": images,
-        "target": poisoned(images, "sketch"),
-        "source": poisoned(images, "photo"),
+        "target": spoilt if unlabelled else blackened(spoilt, "sketch"),
+        "source": mislabelled(images, "photo"),
     }.items():
         results[name] = run(recipe, data, tmp_path / name)
-    assert same(weights(tmp_path / "true"), weights(tmp_path / "target"))
-    assert not same(weights(tmp_path / "true"), weights(tmp_path / "source"))
-    unlabelled = method == "bne-adapt"
-    assert results["true"].target_images == ("unlabelled" if unlabelled else "unseen")
-    assert set(results["true"].accuracy) == {"last", "oracle"}  # nothing is held out
+    true, target = results["true"], results["target"]
+    assert true.epochs[-1].epoch < 12  # patience has ended it
+    assert len(target.epochs) == len(true.epochs)
+    assert target.accuracy != true.accuracy
+    for model in ("model", "best"):
+        states = {name: small.tensors(tmp_path / name / model / STATE) for name in results}
+        assert same(states["true"], states["target"])
+        assert not same(states["true"], states["source"])
+    assert true.target_images == ("unlabelled" if unlabelled else "unseen")
+
+
+def test_without_held_out_images_no_network_is_the_best(images, tmp_path) -> None:
+    result = run(small.recipe(validation=0.0, train=Phase(1)), images, tmp_path / "run")
+    assert set(result.accuracy) == {"last", "oracle"}
+    assert not (tmp_path / "run/best").exists()
 
 
 @pytest.mark.parametrize("averaging", [Averaging("ema", decay=0.9), Averaging("swa", tail=0.5)])
@@ -255,7 +290,7 @@ def test_what_cannot_be_trained_fails_before_anything_is_written(
     ("changes", "message"),
     [
         ({"weights": __file__}, "backbone tiny: .*test_run.py.* are neither"),
-        ({"options": {"nearest": 0}}, "method bne: nearest must be at least 1, not 0"),
+        ({"options": {"nearest": 0}}, "method bne: .*nearest must be at least 1, not 0"),
         (
             {"method": "bne-pseudo", "options": {"clusters": 99}},
             "method bne-pseudo: 54 images cannot make 99 clusters",

@@ -43,5 +43,16 @@ def test_staleness_counts_epochs_since_the_first_best() -> None:
     assert [selection.stale(RECORDS[:n]) for n in range(5)] == [0, 0, 0, 1, 2]
 
 
+def test_staleness_knows_nothing_of_the_target() -> None:
+    better_on_target = [
+        epoch(number, {"a": (10 - number, 10)}, {"t": (number, 9)}) for number in range(1, 5)
+    ]
+    assert selection.stale(better_on_target) == 3
+    worse_on_target = [
+        epoch(number, {"a": (number, 10)}, {"t": (9 - number, 9)}) for number in range(1, 5)
+    ]
+    assert selection.stale(worse_on_target) == 0
+
+
 def test_accuracy_is_in_percent() -> None:
     assert Score(3, 8).accuracy == pytest.approx(37.5)

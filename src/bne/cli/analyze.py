@@ -37,6 +37,7 @@ def analyze(
     ] = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
+    skip_bad: common.SkipBad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
 ) -> None:
     """Write the report of a run: what was trained, how that went, and how it sees domains.
@@ -80,6 +81,7 @@ def analyze(
             seed=seed,
             device=device,
             cache=cache,
+            skip_bad=skip_bad,
         )
         analysis = replace(analysis, data=data.name, network=network)
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,6 +106,7 @@ def _look(
     seed: int,
     device: str,
     cache: Path | None,
+    skip_bad: bool,
 ) -> "Analysis":
     """Shows images to a model; what could not be written later fails first."""
     from rich.console import Console
@@ -118,10 +121,10 @@ def _look(
     pictures = open_images(data)
     wanted = domains or list(pictures.domains)
     pictures.indices_of(wanted)  # fails on an unknown domain before anything is decoded
-    split_file = official_split(pictures, data)
-    held_out, unknown = held_out_images(training, info, pictures, split_file)
     where = common.choose_device(device)
-    prepared = common.prepare(pictures, cache, transform.resize, skip_bad=False, show=True)
+    prepared = common.prepare(pictures, cache, transform.resize, skip_bad=skip_bad, show=True)
+    split_file = official_split(pictures, data)
+    held_out, unknown = held_out_images(training, info, prepared.images, split_file)
     folder.mkdir(parents=True, exist_ok=True)
     with Console(stderr=True).status("Looking at images"):
         analysis = analyse_images(

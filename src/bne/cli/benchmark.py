@@ -125,6 +125,7 @@ def benchmark(
     analyse: Annotated[bool, typer.Option(help="Record what trained networks do inside.")] = True,
     keep_models: Annotated[bool, typer.Option(help="Keep trained networks in --out.")] = False,
     cache: common.Cache = None,
+    skip_bad: common.SkipBad = False,
     rule: Annotated[
         Rule,
         typer.Option(help="Which epoch's network is shown; the oracle is chosen on the target."),
@@ -184,7 +185,7 @@ def benchmark(
         benchmark_runs.check(left, images, data)
         # What auto is, a cluster says itself.
         place = device if cluster else common.choose_device(device)
-        job = Job(data, cache, out, file, place, parallel, analyse, keep_models)
+        job = Job(data, cache, out, file, place, parallel, analyse, keep_models, skip_bad)
         failed = benchmark_runs.carry_out(left, images, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))

@@ -59,7 +59,7 @@ def carry_out(
     console = Console(stderr=True, markup=False, highlight=False)
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
         for size in {item.recipe.resize for item in items}:
-            common.prepare(images, job.cache, size, skip_bad=False, show=True)
+            common.prepare(images, job.cache, size, skip_bad=job.skip_bad, show=True)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []

@@ -64,18 +64,30 @@ def _check(path: Path, benchmark: str | None) -> "Report":
 
     from bne.data.benchmarks import find_benchmark
     from bne.data.check import check as check_images
+    from bne.data.images import DataError
+    from bne.data.passed_over import count_passed_over, describe
     from bne.data.sources import open_images
 
     declaration = find_benchmark(benchmark) if benchmark else None
-    images = open_images(path)
+    try:
+        images = open_images(path)
+    except DataError as error:
+        if not declaration:
+            raise
+        raise DataError(f"{error} {declaration.provenance}") from error
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("Reading images", total=len(images))
         report = check_images(images, declaration, lambda: progress.advance(task))
     if declaration and declaration.split_file:
         folder = path if path.is_dir() else path.parent
-        return _with_split(report, images, folder / declaration.split_file)
-    return report
+        report = _with_split(report, images, folder / declaration.split_file)
+    notes = list(report.notes)
+    if passed_over := count_passed_over(path):
+        notes.append(describe(passed_over))
+    if declaration and report.errors:
+        notes.append(declaration.provenance)
+    return replace(report, notes=tuple(notes))
 
 
 def _with_split(report: "Report", images: "ImageSet", table: Path) -> "Report":

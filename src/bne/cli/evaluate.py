@@ -21,6 +21,7 @@ def evaluate(
     domains: common.Domains = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
+    skip_bad: common.SkipBad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Test a trained model on any domains, seen or not: accuracy a domain and a class.
@@ -36,7 +37,7 @@ def evaluate(
     wanted = domains.split(",") if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
     where = common.choose_device(device)
-    prepared = common.prepare(images, cache, transform.resize, skip_bad=False, show=True)
+    prepared = common.prepare(images, cache, transform.resize, skip_bad=skip_bad, show=True)
     shares = evaluate_model(method.to(where), transform, info.classes, prepared, wanted, where)
     if as_json:
         plain = {

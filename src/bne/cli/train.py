@@ -81,6 +81,7 @@ def train(
     from bne.data.sources import open_images
     from bne.engine.recipe_checks import check_data, check_weights, official_split
     from bne.engine.recipe_files import load
+    from bne.engine.recipe_notes import notes
 
     flags = {
         "method": method,
@@ -92,10 +93,13 @@ def train(
     chosen = load(recipe, {**common.parse_settings(settings or []), **given})
     if data is None and not dry_run:
         raise typer.BadParameter("say where the images are.", param_hint="--data")
+    first = os.environ.get("RANK", "0") == "0"
     if data is not None:
         images = open_images(data)
         split_file = official_split(images, data)
         check_data(chosen, images, split_file)
+        for note in notes(chosen, images, split_file) if first else ():
+            typer.echo(f"Note: {note}", err=True)
     if dry_run:
         train_output.show_recipe(chosen)
         return
@@ -104,7 +108,6 @@ def train(
 
     folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
     place = common.choose_device(device)
-    first = os.environ.get("RANK", "0") == "0"
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []
     prepared = common.prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)

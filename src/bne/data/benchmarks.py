@@ -50,6 +50,11 @@ class Benchmark:
             sums = {domain: sum(by_class) for domain, by_class in self.class_counts.items()}
             object.__setattr__(self, "counts", sums)
 
+    @property
+    def provenance(self) -> str:
+        """One sentence on where the images come from and under what terms."""
+        return f"{self.title}: {self.origin} (terms: {self.terms})."
+
     def sources(self, target: tuple[str, ...]) -> tuple[str, ...]:
         """The domains to train on when `target` is held out."""
         return tuple(domain for domain in self.domains if domain not in target)
@@ -166,7 +171,8 @@ TERRA_INCOGNITA = Benchmark(
     class_count=10,
     classes=_words("bird bobcat cat coyote dog empty opossum rabbit raccoon squirrel"),
     # No counts: DomainBed's copies differ with the release of the annotations they were made from.
-    origin="Beery et al., Recognition in Terra Incognita, ECCV 2018; folders as in DomainBed",
+    origin="Beery et al., Recognition in Terra Incognita, ECCV 2018; images at"
+    " https://lila.science/datasets/caltech-camera-traps, folders as in DomainBed",
     terms="those of Caltech Camera Traps on its page at LILA BC",
 )
 
@@ -184,7 +190,7 @@ DOMAIN_NET = Benchmark(
         "sketch": 69128,
     },
     origin="Peng et al., Moment Matching for Multi-Source Domain Adaptation, ICCV 2019; the cleaned"
-    " version on the project page",
+    " version at http://ai.bu.edu/M3SDA/",
     terms="see the project page; research use",
 )
 

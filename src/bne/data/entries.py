@@ -13,7 +13,7 @@ from bne.data.wording import readable_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+SUFFIXES = frozenset({".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from typing import TYPE_CHECKING
 
-from bne.data.entries import Entry, FileBytes, inner_path, stamp_at
+from bne.data.entries import Entry, FileBytes, inner_path, printable, stamp_at
 from bne.data.images import DataError
 
 if TYPE_CHECKING:
@@ -23,8 +23,13 @@ def list_table(table: Path) -> Iterator[Entry]:
     rows = list(read_rows(table, COLUMNS))
     if not rows:
         raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")
+    lines: dict[tuple[str, str, str], int] = {}
     for line, row in rows:
         path = inner_path(row["path"], f"{table}, line {line}").as_posix()
+        first = lines.setdefault((row["domain"], row["class"], path), line)
+        if first != line:
+            name = printable(f"{row['domain']}/{row['class']}/{path}")
+            raise DataError(f"{table}, lines {first} and {line}: {name} occurs twice; remove one.")
         file = table.parent / path
         yield Entry(row["domain"], row["class"], path, FileBytes(str(file)), stamp_at(file))
 
@@ -45,6 +50,11 @@ def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
                     f" {', '.join(columns)}."
                 )
             if not set(columns) <= set(found):
+                if len(found) == 1 and ";" in found[0]:
+                    raise DataError(
+                        f"{table}: its columns are separated by semicolons; separate them by"
+                        f" commas, with {', '.join(columns)} among them."
+                    )
                 raise DataError(
                     f"{table}: needs the columns {', '.join(columns)}; found {', '.join(found)}."
                 )

@@ -68,11 +68,16 @@ def check_data(recipe: Recipe, images: ImageSet, split_file: Path | None = None)
         split_file: of the benchmark, see `official_split`.
 
     Raises:
-        DataError: A domain is not there, or has too few images, or the target has a class that
-            no source has; the message names the key.
+        DataError: There is one domain only; or one is not there, or has too few images, or the
+            target has a class that no source has, and the message names the key.
     """
     from bne.engine.setting import split_sources
 
+    if len(images.domains) == 1:
+        raise DataError(
+            f"The data has one domain only, {images.domains[0]}; add at least one, to train on one "
+            "and test on the other."
+        )
     for key in ("target", "sources"):
         for domain in getattr(recipe, key):
             if domain not in images.domains:

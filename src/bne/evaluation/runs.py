@@ -34,6 +34,7 @@ class Job:
         parallel: how many runs share it at a time.
         analyse: whether trained networks are analysed where no table needs it.
         keep_models: whether the runs' folders stay, with the trained networks.
+        skip_bad: whether images that cannot be read are left out.
     """
 
     data: Path
@@ -44,6 +45,7 @@ class Job:
     parallel: int = 1
     analyse: bool = True
     keep_models: bool = False
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
     from bne.engine.run import run
     from bne.evaluation.analysis import analyse
 
-    prepared = _prepared(job.data, job.cache, item.recipe.resize)
+    prepared = _prepared(job.data, job.cache, item.recipe.resize, job.skip_bad)
     result = run(
         item.recipe,
         prepared,
@@ -113,11 +115,11 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
 
 
 @cache  # a worker opens the images once, not for every run
-def _prepared(data: Path, folder: Path | None, size: int) -> PreparedImages:
+def _prepared(data: Path, folder: Path | None, size: int, skip_bad: bool) -> PreparedImages:
     from bne.data.cache import prepare
     from bne.data.sources import open_images
 
-    return prepare(open_images(data), folder, size)
+    return prepare(open_images(data), folder, size, skip_bad=skip_bad)
 
 
 @contextmanager
