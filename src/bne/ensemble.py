@@ -2,12 +2,10 @@
 
 import copy
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from bne import distances as distance_registry
 from bne.distances import Distance, inverse_weights
@@ -16,6 +14,7 @@ from bne.folding import fold, pays
 from bne.moments import Moments
 from bne.norm import DomainBatchNorm, Pass, Rule
 from bne.prediction import Prediction, mix, spread
+from bne.recomputing import run_recomputed
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
@@ -237,22 +236,8 @@ class DomainEnsemble(nn.Module):
             if not self.training and pays(repeated):
                 rule = fold(domain_layers(self.model), ids)
             return self._run(repeated, rule)
-        compiling = torch.compiler.is_compiling()
-        capturing = images.is_cuda and not compiling and torch.cuda.is_current_stream_capturing()
-        if capturing and (random := _random_layers(self.model)):
-            raise RuntimeError(
-                f"layer {random[0]!r} draws random numbers, which a CUDA graph cannot draw again "
-                "when it repeats a branch: leave max_branches at None, or train without a graph"
-            )
-
-        def contexts() -> tuple[Any, Any]:
-            return nullcontext(), Pass(self._passes, _under(ids, members, track=False))
-
-        options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": not capturing}
-        if not compiling:  # a compiler repeats in its own way, which leaves tracking out
-            options["context_fn"] = contexts
-        with Pass(self._passes, rule):
-            return checkpoint(lambda images: self.model(copies(images)), images, **options)
+        again = _under(ids, members, track=False)
+        return run_recomputed(self.model, copies, images, self._passes, rule, again)
 
     def _embed(self, images: Tensor) -> Embedding:
         found: dict[str, list[Moments]] = {}
@@ -357,17 +342,6 @@ def _tensor(output: Any) -> Tensor:
 
 def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
     return lambda layer, x: layer.by_domain(x, ids, members, track=track)
-
-
-def _random_layers(model: nn.Module) -> list[str]:
-    """The names of layers that draw random numbers in training: dropout under all its names."""
-    return [
-        name
-        for name, module in model.named_modules()
-        if module.training
-        and any(word in type(module).__name__.lower() for word in ("drop", "stochastic"))
-        and any(getattr(module, share, 0) for share in ("p", "drop_prob", "drop_p"))
-    ]
 
 
 def _average(uses: list[Moments]) -> Moments:

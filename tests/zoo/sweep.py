@@ -10,14 +10,14 @@ import argparse
 import json
 import sys
 import warnings
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from importlib.metadata import version
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+from bne.evaluation.pool import in_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "results" / "zoo.jsonl"
@@ -65,27 +65,8 @@ def main() -> None:
 
 def sweep(todo: Sequence[str], device: str, jobs: int) -> Iterator[Record]:
     """The networks' records as they come; a process that dies does not stop the others."""
-    waiting = deque(todo)
-    while waiting:
-        running: dict[Future[Record], str] = {}
-        try:
-            with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-                while waiting or running:
-                    # No more than can be at work: were a process to die, one of these did it.
-                    while waiting and len(running) < jobs:
-                        name = waiting[0]
-                        running[pool.submit(examine, name, device)] = name
-                        waiting.popleft()
-                    for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        record = future.result()
-                        del running[future]
-                        yield record
-        except BrokenProcessPool:
-            for name in running.values():
-                if jobs == 1:
-                    yield {**about(name, device), "result": "failed", "reason": KILLED}
-                else:  # each alone, to tell who did it
-                    yield from sweep([name], device, 1)
+    for name, record in in_processes(partial(examine, device=device), todo, jobs):
+        yield record or {**about(name, device), "result": "failed", "reason": KILLED}
 
 
 def about(name: str, device: str) -> Record:

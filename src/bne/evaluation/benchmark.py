@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
-from collections import deque
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bne.engine.errors import Interrupted
+from bne.evaluation.pool import in_processes
 from bne.evaluation.runs import Outcome, attempt
 
 if TYPE_CHECKING:
@@ -37,55 +35,17 @@ def execute(items: Sequence[Item], job: Job) -> Iterator[Outcome]:
             yield attempt(item, job)
     else:
         with _interrupted_by_signals():
-            yield from _in_processes(items, job, job.parallel)
+            work = partial(attempt, job=job)
+            for item, outcome in in_processes(work, items, job.parallel, _start_worker):
+                yield outcome or Outcome(item, problem=DIED)
 
 
-def _in_processes(items: Sequence[Item], job: Job, size: int) -> Iterator[Outcome]:
-    waiting = deque(items)
-    while waiting:
-        running: dict[Future[Outcome], Item] = {}
-        pool = _pool(min(size, len(waiting)))
-        try:
-            while waiting or running:
-                # No more than can be at work: were a process to die, one of these did it.
-                while waiting and len(running) < size:
-                    item = waiting[0]
-                    running[pool.submit(attempt, item, job)] = item
-                    waiting.popleft()
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    outcome = future.result()
-                    del running[future]
-                    yield outcome
-        except BrokenProcessPool:
-            suspects = list(running.values())
-            running.clear()
-            if size == 1:
-                yield from (Outcome(item, problem=DIED) for item in suspects)
-            else:  # each alone, to tell who did it
-                for item in suspects:
-                    yield from _in_processes([item], job, 1)
-        finally:
-            if running:
-                for process in multiprocessing.active_children():
-                    process.terminate()  # on which a run saves what it has done
-            pool.shutdown(cancel_futures=True)
-
-
-def _pool(size: int) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        size,
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(max(1, (os.cpu_count() or 1) // size),),
-    )
-
-
-def _start_worker(threads: int) -> None:
+def _start_worker(count: int) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // count))
 
 
 @contextmanager

@@ -51,7 +51,7 @@ def test_repeated_branches_drop_the_same_values(batch, monkeypatch):
     model.insert(6, nn.Dropout(0.5))
     net = bne.convert(model, DOMAINS, max_branches=1).double()
     repeated = trained(net, batch)
-    monkeypatch.setattr("bne.ensemble.checkpoint", lambda run, images, **_: run(images))
+    monkeypatch.setattr("bne.recomputing.checkpoint", lambda run, images, **_: run(images))
     assert_same_step(repeated, trained(net, batch))
 
 
@@ -90,7 +90,7 @@ def test_a_cuda_graph_refuses_to_repeat_what_is_random(batch):
 
 
 def test_random_layers_are_found_by_name():
-    from bne.ensemble import _random_layers
+    from bne.recomputing import _random_layers
 
     model = nn.Sequential(nn.Dropout(0.5), nn.Dropout(0.0), nn.ReLU())
     assert _random_layers(model) == ["0"]
