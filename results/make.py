@@ -15,13 +15,13 @@ from page.comparison_section import (
     gap_section,
     length_section,
     optimiser_section,
-    order_section,
 )
 from page.course_section import course_section
 from page.distance_section import distance_section
 from page.final import other_finalists
 from page.inside_section import inside_section
 from page.main_section import main_section
+from page.order_section import order_section
 from page.runs_section import others_section, seconds_section, start_section
 from page.settings_section import settings_section
 from page.summary_section import summary_section

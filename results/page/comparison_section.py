@@ -1,9 +1,7 @@
-"""The section on where our results and the paper's disagree, all of it computed."""
+"""BNE's gap over DeepAll: ours and the paper's, and what it depends on."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -16,7 +14,6 @@ from page.campaign import (
     ABLATION,
     BNE,
     DEEPALL,
-    NORMALISATION,
     WEIGHTS,
     difference,
     paper_table,
@@ -30,18 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bne.evaluation.records import Record
-    from page.gaps import Row
 
-# The paper's order, best first.
-ORDERS = (
-    (ABLATION, (BNE, "BNE (dt,no-warmup)", "BNE (no-dt,no-warmup)", DEEPALL)),
-    (ABLATION, (BNE, "BNE (no-dt,no-warmup)")),
-    (ABLATION, (BNE, DEEPALL)),
-    (ABLATION, (BNE, "DNet (dt,warmup)")),
-    ("distance-pacs-alexnet", ("BNE (wasserstein)", "BNE (bhattacharyya)", "BNE (uniform)")),
-    (NORMALISATION, ("BNE", "FreezeBatchNorm", "BatchNorm", "InstanceNorm")),
-    ("closest-domain-accuracy-pacs-resnet18", ("closest", "second", "third")),
-)
 _LENGTH = {"train.epochs", "train.warm_up", "exact_statistics"}
 
 
@@ -64,8 +50,10 @@ def gap_section(records: Sequence[Record]) -> str:
     whole = [gaps.of_means(bne.get(column), deepall.get(column)) for column in columns]
     rows.insert(1, ["ours, last, all seeds of each", *whole])
     rows.append(["the paper", *(signed(paper[column], 1) for column in columns)])
-    errors = image_errors(bne, deepall, records)
-    shown = [f"{errors[column]:.1f}" if errors else AWAITED for column in columns]
+    errors = gaps.image_errors(bne, deepall, records)
+    if len(errors) == len(targets):
+        errors[AVERAGE] = gaps.mean_error(errors)
+    shown = [f"{errors[column]:.1f}" if column in errors else AWAITED for column in columns]
     rows.append(["error by the number of images", *shown])
     text = (
         f"How many points {BNE} lies above {DEEPALL}, over the seeds that both have, mean ± "
@@ -81,70 +69,6 @@ def gap_section(records: Sequence[Record]) -> str:
     ]
     after = f"Smaller than the paper's after the last epoch: {'; '.join(smaller) or 'none'}."
     return f"{text}\n\n{table(['', *columns], rows)}\n\n{after}"
-
-
-def order_section(records: Sequence[Record]) -> str:
-    """Which of the paper's rows are in the same order with us."""
-    rows = [
-        [f"{o.better} > {o.worse}", o.table, o.verdict, o.difference, signed(o.papers, 1)]
-        for o in orders(records)
-    ]
-    head = ["the paper's order", "table", "ours too?", "our difference", "the paper's"]
-    text = (
-        "Average after the last epoch, in points, over the seeds that both rows have; … is not run "
-        "yet. Where targets are missing, both differences are of those that there are. An order "
-        "is called open while the difference is below twice the standard error that the number of "
-        "test images alone gives it."
-    )
-    return f"{text}\n\n{table(head, rows, texts=3)}"
-
-
-@dataclass(frozen=True)
-class Order:
-    """Two rows of a table of the paper, the better first, and ours.
-
-    Attributes:
-        better: a row.
-        worse: another.
-        table: that has them.
-        papers: difference, on the targets that we have, or on all if we have none.
-        difference: ours, in words.
-        verdict: "yes", "no", "open", or that it is awaited.
-    """
-
-    better: str
-    worse: str
-    table: str
-    papers: float
-    difference: str
-    verdict: str
-
-
-def orders(records: Sequence[Record]) -> list[Order]:
-    """All pairs of neighbours in the paper's orders."""
-    images = _test_images(records)
-    found = []
-    for name, rows in ORDERS:
-        one = gaps.by_rule(paper_table(name), records)["last"]
-        for better, worse in pairwise(rows):
-            above, below = (gaps.our_row(one, row) for row in (better, worse))
-            both = gaps.gap(above, below)
-            own = {t: c.mean for t, c in both.items() if t in images and c.mean is not None}
-            papers = gaps.papers_gap(one, better, worse)
-            if not own:
-                found.append(Order(better, worse, name, papers[AVERAGE], AWAITED, AWAITED))
-                continue
-            whole = len(own) == len(images)
-            mean = fmean(own.values())
-            means = [[row[t].mean or 0.0 for row in (above, below)] for t in own]
-            errors = [gaps.image_error(m, images[t]) for m, t in zip(means, own, strict=True)]
-            error = sum(e**2 for e in errors) ** 0.5 / len(errors)
-            verdict = "open" if abs(mean) < 2 * error else "yes" if mean > 0 else "**no**"
-            where = "" if whole else f" ({listed(own)})"
-            paper = papers[AVERAGE] if whole else fmean(papers[t] for t in own)
-            difference = signed(mean, 1) + where
-            found.append(Order(better, worse, name, paper, difference, verdict))
-    return found
 
 
 def length_section(records: Sequence[Record]) -> str:
@@ -217,21 +141,3 @@ def batch_section() -> str:
         f"ours; but the figures of its other tables with AlexNet are those of {listed(same)}."
     )
     return f"{text}\n\n{table(['', *sizes.targets, AVERAGE], rows)}"
-
-
-def image_errors(bne: Row, deepall: Row, records: Sequence[Record]) -> dict[str, float]:
-    """By target, then of the average: what the number of test images alone gives a difference."""
-    images = _test_images(records)
-    errors = {}
-    for name, count in images.items():
-        means = [cell.mean for row in (bne, deepall) if (cell := row.get(name))]
-        if None in means or len(means) < 2:
-            return {}
-        errors[name] = gaps.image_error([mean for mean in means if mean is not None], count)
-    return {**errors, AVERAGE: sum(e**2 for e in errors.values()) ** 0.5 / len(errors)}
-
-
-def _test_images(records: Sequence[Record]) -> dict[str, int]:
-    """By target."""
-    counts = {target(r): sum(s["images"] for s in r.accuracy["last"].values()) for r in records}
-    return dict(sorted(counts.items()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bne.evaluation.cells import AWAITED, Cell, average, signed
 from bne.evaluation.reference import AVERAGE
 from bne.evaluation.results import result_tables
+from page.campaign import target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,6 +68,27 @@ def image_error(shares: Sequence[float], images: int) -> float:
         images: that each was measured on.
     """
     return sqrt(sum(share * (100 - share) for share in shares) / images)
+
+
+def image_errors(row: Row, base: Row, records: Sequence[Record]) -> dict[str, float]:
+    """By target that both rows have: the standard error that its images alone give the gap."""
+    errors = {}
+    for name, count in test_images(records).items():
+        means = [cell.mean for one in (row, base) if (cell := one.get(name)) and cell.values]
+        if len(means) == 2:
+            errors[name] = image_error([mean or 0.0 for mean in means], count)
+    return errors
+
+
+def mean_error(errors: Mapping[str, float]) -> float:
+    """The standard error of a mean over targets."""
+    return sqrt(sum(error**2 for error in errors.values())) / len(errors)
+
+
+def test_images(records: Sequence[Record]) -> dict[str, int]:
+    """How many there are of each target."""
+    counts = {target(r): sum(s["images"] for s in r.accuracy["last"].values()) for r in records}
+    return dict(sorted(counts.items()))
 
 
 def text(cell: Cell) -> str:

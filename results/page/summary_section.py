@@ -9,7 +9,7 @@ from bne.evaluation.cells import signed
 from bne.evaluation.reference import AVERAGE
 from page import gaps
 from page.campaign import ABLATION, BNE, DEEPALL, paper_table, papers_settings
-from page.comparison_section import image_errors, orders
+from page.order_section import orders
 from page.words import plural
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def _gap(records: Sequence[Record]) -> str:
     if not ours["last"].values:
         return f"{BNE} and {DEEPALL} are not both recorded on every target yet."
     paper = gaps.papers_gap(tables["last"], BNE, DEEPALL)[AVERAGE]
-    error = image_errors(bne, deepall, records)[AVERAGE]
+    error = gaps.mean_error(gaps.image_errors(bne, deepall, records))
     return (
         f"**Our settings**: BNE (c) {_with_seeds(bne[AVERAGE])}, DeepAll "
         f"{_with_seeds(deepall[AVERAGE])}, mean of the four targets after the last epoch: "

@@ -1,0 +1,92 @@
+"""The paper's rows in order of accuracy, and whether ours are in the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import TYPE_CHECKING
+
+from bne.evaluation.cells import AWAITED, signed
+from bne.evaluation.reference import AVERAGE
+from page import gaps
+from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, paper_table
+from page.words import listed, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bne.evaluation.records import Record
+
+# The paper's order, best first.
+ORDERS = (
+    (ABLATION, (BNE, "BNE (dt,no-warmup)", "BNE (no-dt,no-warmup)", DEEPALL)),
+    (ABLATION, (BNE, "BNE (no-dt,no-warmup)")),
+    (ABLATION, (BNE, DEEPALL)),
+    (ABLATION, (BNE, "DNet (dt,warmup)")),
+    ("distance-pacs-alexnet", ("BNE (wasserstein)", "BNE (bhattacharyya)", "BNE (uniform)")),
+    (NORMALISATION, ("BNE", "FreezeBatchNorm", "BatchNorm", "InstanceNorm")),
+    ("closest-domain-accuracy-pacs-resnet18", ("closest", "second", "third")),
+)
+
+
+def order_section(records: Sequence[Record]) -> str:
+    """Which of the paper's rows are in the same order with us."""
+    rows = [
+        [f"{o.better} > {o.worse}", o.table, o.verdict, o.difference, signed(o.papers, 1)]
+        for o in orders(records)
+    ]
+    head = ["the paper's order", "table", "ours too?", "our difference", "the paper's"]
+    text = (
+        "Average after the last epoch, in points, over the seeds that both rows have; … is not run "
+        "yet. Where targets are missing, both differences are of those that there are. An order "
+        "is called open while the difference is below twice the standard error that the number of "
+        "test images alone gives it."
+    )
+    return f"{text}\n\n{table(head, rows, texts=3)}"
+
+
+@dataclass(frozen=True)
+class Order:
+    """Two rows of a table of the paper, the better first, and ours.
+
+    Attributes:
+        better: a row.
+        worse: another.
+        table: that has them.
+        papers: difference, on the targets that we have, or on all if we have none.
+        difference: ours, in words.
+        verdict: "yes", "no", "open", or that it is awaited.
+    """
+
+    better: str
+    worse: str
+    table: str
+    papers: float
+    difference: str
+    verdict: str
+
+
+def orders(records: Sequence[Record]) -> list[Order]:
+    """All pairs of neighbours in the paper's orders."""
+    every = gaps.test_images(records)
+    found = []
+    for name, rows in ORDERS:
+        one = gaps.by_rule(paper_table(name), records)["last"]
+        for better, worse in pairwise(rows):
+            above, below = (gaps.our_row(one, row) for row in (better, worse))
+            both = gaps.gap(above, below)
+            own = {t: c.mean for t, c in both.items() if t in every and c.mean is not None}
+            papers = gaps.papers_gap(one, better, worse)
+            if not own:
+                found.append(Order(better, worse, name, papers[AVERAGE], AWAITED, AWAITED))
+                continue
+            whole = len(own) == len(every)
+            mean = fmean(own.values())
+            error = gaps.mean_error(gaps.image_errors(above, below, records))
+            verdict = "open" if abs(mean) < 2 * error else "yes" if mean > 0 else "**no**"
+            where = "" if whole else f" ({listed(own)})"
+            paper = papers[AVERAGE] if whole else fmean(papers[t] for t in own)
+            difference = signed(mean, 1) + where
+            found.append(Order(better, worse, name, paper, difference, verdict))
+    return found
