@@ -333,7 +333,7 @@ class TestMachinery:
     @pytest.mark.parametrize("max_branches", [None, 2])
     def test_copies_of_images_are_channels_last_too(self, net, images, ids, max_branches):
         seen = []  # of images alone: weights that are channels-last would bring the layout back
-        net.model[0].register_forward_pre_hook(lambda m, inputs: seen.append(inputs[0].stride()))
+        net.model.register_forward_pre_hook(lambda m, inputs: seen.append(inputs[0].stride()))
         net.max_branches = max_branches
         images = images.to(memory_format=torch.channels_last)
         net(images)

@@ -22,7 +22,7 @@ def without_bias(layer):
 @torch.no_grad()
 def both(monkeypatch, net, images):
     """The branches' answers with layers prepared at once, and each by itself."""
-    monkeypatch.setattr(ensemble, "pays", lambda images: True)
+    monkeypatch.setattr(ensemble, "pays", lambda images, copies: True)
     at_once = net.explain(images)
     monkeypatch.undo()
     return at_once.branch_logits, net.explain(images).branch_logits
@@ -97,4 +97,5 @@ def test_few_small_images_on_a_gpu_without_gradients():
         assert folding.pays(images)
         assert not folding.pays(images.cpu())
         assert not folding.pays(images.expand(folding.FEW + 1, 2, 3, 8, 8))
+        assert not folding.pays(images, folding.FEW // 2 + 1)
         assert not folding.pays(torch.zeros(1, device="cuda").expand(1, folding.SMALL + 1))

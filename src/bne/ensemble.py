@@ -12,7 +12,8 @@ from bne.distances import Distance, inverse_weights
 from bne.embedding import Embedding
 from bne.folding import fold, pays
 from bne.moments import Moments
-from bne.norm import DomainBatchNorm, Pass, Rule
+from bne.norm import DomainBatchNorm
+from bne.passes import Pass, Rule
 from bne.prediction import Prediction, mix, spread
 from bne.recomputing import run_recomputed
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
@@ -227,17 +228,12 @@ class DomainEnsemble(nn.Module):
         ids = domains.flatten()
         members = None if own is None else own.repeat(len(domains)) == ids
         rule = _under(ids, members)
-
-        def copies(images: Tensor) -> Tensor:
-            return torch.cat([images] * len(domains))  # `repeat` would lose channels-last
-
-        if self.max_branches is None or not self.training:
-            repeated = copies(images)
-            if not self.training and pays(repeated):
-                rule = fold(domain_layers(self.model), ids)
-            return self._run(repeated, rule)
-        again = _under(ids, members, track=False)
-        return run_recomputed(self.model, copies, images, self._passes, rule, again)
+        if self.training and self.max_branches is not None:
+            again = _under(ids, members, track=False)
+            return run_recomputed(self.model, images, len(domains), self._passes, rule, again)
+        if not self.training and pays(images, len(domains)):
+            rule = fold(domain_layers(self.model), ids)
+        return self._run(images, rule, len(domains))
 
     def _embed(self, images: Tensor) -> Embedding:
         found: dict[str, list[Moments]] = {}
@@ -256,10 +252,10 @@ class DomainEnsemble(nn.Module):
             names = list(self.layers)
         return Embedding.stack({name: _average(found[name]) for name in names})
 
-    def _run(self, images: Tensor, rule: Rule) -> Any:
-        """Sends images through the network, every layer normalising by one rule."""
+    def _run(self, images: Tensor, rule: Rule, copies: int = 1) -> Any:
+        """Sends images, each so many times, through layers that normalise by one rule."""
         with Pass(self._passes, rule):
-            return self.model(images)
+            return self.model(self._passes.copy(images, copies))
 
     def _chunks(self, images: Tensor) -> tuple[Tensor, ...]:
         return images.split(self.max_images) if self.max_images and len(images) else (images,)

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from bne.norm import DomainBatchNorm, Rule
+from bne.norm import DomainBatchNorm
+from bne.passes import Rule
 
 SMALL = 2**19
 """Values of input images up to which this pays; three images of 224² pixels have 450,000."""
@@ -21,13 +22,13 @@ Map = tuple[Tensor, Tensor]
 """Scale and shift of a layer's channels for every image, (N, C) each."""
 
 
-def pays(images: Tensor) -> bool:
-    """Whether a pass of (N, ...) images, without gradients, is faster so."""
+def pays(images: Tensor, copies: int = 1) -> bool:
+    """Whether a pass of (N, ...) images, each so many times, without gradients, is faster so."""
     return (
         images.is_cuda
         and not torch.is_grad_enabled()
-        and images.numel() <= SMALL
-        and len(images) <= FEW
+        and copies * images.numel() <= SMALL
+        and copies * len(images) <= FEW
         and not torch.compiler.is_compiling()
         and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
         and not torch.cuda.is_current_stream_capturing()  # a graph launches everything at once

@@ -14,7 +14,6 @@ Everything is built from the moments of single images: a domain batch's are thos
 pooled. `bne.kernels` says the same in fewer passes over memory, for a GPU.
 """
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -24,42 +23,11 @@ from torch import Tensor, distributed, nn
 
 from bne.fused import kernels_for
 from bne.gathering import pool_across_processes
-from bne.moments import (
-    Moments,
-    image_moments,
-    pool,
-    samples_of,
-    values_per_channel,
-)
+from bne.moments import Moments, image_moments, pool, samples_of, values_per_channel
+from bne.passes import Passes
 
 FUSED = ("drop", "act")
 """What timm's fused layers do after batch norm, by the names of their parts, in order."""
-
-
-class Passes(threading.local):
-    """How the layers of one network normalise in the pass that the current thread runs.
-
-    Every layer of a network holds the same object. Being local to a thread, it lets one network
-    serve several threads at once.
-    """
-
-    rule: "Rule | None" = None
-
-    def __reduce__(self) -> tuple[type["Passes"], tuple[()]]:
-        return Passes, ()  # a copy, or a module read from a file, is in no pass
-
-
-class Pass:
-    """The context of a pass, which may be run again, in which all layers normalise by one rule."""
-
-    def __init__(self, passes: Passes, rule: "Rule") -> None:
-        self.passes, self.rule = passes, rule
-
-    def __enter__(self) -> None:
-        self.passes.rule = self.rule
-
-    def __exit__(self, *_: object) -> None:
-        self.passes.rule = None
 
 
 class DomainBatchNorm(nn.Module):
@@ -375,10 +343,6 @@ class DomainBatchNorm(nn.Module):
             f"momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}"
         )
-
-
-Rule = Callable[[DomainBatchNorm, Tensor], Tensor]
-"""What a pass does at every layer: takes the layer and its input, returns the output."""
 
 
 def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
 """Passes that are run again in the backward pass, so that their activations need not be kept."""
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
@@ -8,23 +7,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bne.norm import Pass, Passes, Rule
+from bne.passes import Pass, Passes, Rule, copied
 
 
 def run_recomputed(
-    model: nn.Module,
-    make_input: Callable[[Tensor], Tensor],
-    images: Tensor,
-    passes: Passes,
-    rule: Rule,
-    again: Rule,
+    model: nn.Module, images: Tensor, copies: int, passes: Passes, rule: Rule, again: Rule
 ) -> Any:
     """What the network gives, of which only the images are kept for the backward pass.
 
     Args:
         model: whose layers normalise by the rule of `passes`.
-        make_input: the network's input from the images, made again as well.
         images: (N, ...).
+        copies: how many times each image is run.
         passes: the layers' common rule.
         rule: of the pass.
         again: the same rule, but one that does not track statistics a second time.
@@ -47,7 +41,8 @@ def run_recomputed(
     if not compiling:  # a compiler repeats in its own way, which leaves tracking out
         options["context_fn"] = contexts
     with Pass(passes, rule):
-        return checkpoint(lambda images: model(make_input(images)), images, **options)
+        # Not `passes.copy`: a compiler lets what is run again set nothing outside.
+        return checkpoint(lambda images: model(copied(images, copies)), images, **options)
 
 
 def _random_layers(model: nn.Module) -> list[str]:

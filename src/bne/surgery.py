@@ -3,6 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import Literal
 
 import torch
@@ -11,7 +12,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
 from bne.moments import Moments, at_least_float32, pool
-from bne.norm import FUSED, DomainBatchNorm, Passes
+from bne.norm import FUSED, DomainBatchNorm
+from bne.passes import CONVOLUTIONS, Passes, SharedInput
 
 Momentum = float | None | Literal["keep"]
 
@@ -69,6 +71,9 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
             f"{type(model).__name__} has no batch-norm layer; "
             f"its normalisation layers are: {_norms(model)}"
         )
+    for module in _before(next(iter(layers)), model):
+        if isinstance(module, CONVOLUTIONS):
+            SharedInput(passes).attach(module)
     return _exchange(model, layers)
 
 
@@ -82,7 +87,14 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
     layers: dict[nn.Module, nn.Module] = {
         layer: _plain_layer(layer, domain) for layer in domain_layers(model)
     }
+    for module in model.modules():
+        SharedInput.detach(module)
     return _exchange(model, layers)
+
+
+def _before(layer: nn.Module, model: nn.Module) -> Iterator[nn.Module]:
+    """The modules that come before a layer in the network's own order."""
+    return takewhile(lambda module: module is not layer, model.modules())
 
 
 def _domain_layer(
