@@ -9,13 +9,24 @@ from tests.speed.settings import settings
 
 
 def lines(part, device, milliseconds, **others) -> dict[tuple[str, int, int, bool], Measurement]:
-    """All lines by what, K, images and graph; `milliseconds` says how long a case takes."""
+    """All lines but compiled ones by what, K, images, graph and unit.
+
+    `milliseconds` says how long a case takes.
+    """
+    return {
+        (m.what, m.domains, m.images, m.graph, m.unit): m
+        for m in measured(part, device, milliseconds, **others)
+        if not m.compiled
+    }
+
+
+def measured(part, device, milliseconds, **others) -> list[Measurement]:
+    """All lines."""
     entries = PARTS[part](settings(device, **others))
     timings = {
         e.case: Timing((milliseconds(e.case),), peak=100.0 * (e.case.domains + 1)) for e in entries
     }
-    found = [entry.measured(part, timings) for entry in entries]
-    return {(m.what, m.domains, m.images, m.graph, m.unit): m for m in found}
+    return [entry.measured(part, timings) for entry in entries]
 
 
 def test_training_on_a_gpu():
@@ -56,6 +67,25 @@ def test_inference_on_a_gpu():
     assert found["mixture", 3, 1, False, "ms"].reference == pytest.approx(12)
     assert found["mixture", 3, 1, False, "ms"].goal == 1.3
     assert found["mixture", 3, 1, True, "ms"].reference == pytest.approx(1.6)
+
+
+@pytest.mark.parametrize("triton", [True, False])
+def test_compiled_networks_are_compared_with_compiled_ones(monkeypatch, triton):
+    monkeypatch.setattr("bne.speed.settings.find_spec", lambda _: triton or None)
+
+    def milliseconds(case: Case) -> float:
+        faster = 0.5 if case.compiled else 1.0
+        return faster * (17.0 if case.domains else case.images)
+
+    found = [line for line in measured("inference", "cuda", milliseconds) if line.compiled]
+    if not triton:
+        assert found == []
+        return
+    (mixture,) = [line for line in found if line.what == "mixture"]
+    assert (mixture.images, mixture.domains, mixture.graph) == (4, 3, True)
+    assert (mixture.reference, mixture.goal) == (pytest.approx(4 * 4 * 0.5), 1.1)
+    assert mixture.to_plain == pytest.approx(17 / 4)
+    assert all(line.met is not None for line in found if line.domains)
 
 
 def test_memory_on_a_gpu():

@@ -43,6 +43,7 @@ def test_cells():
         "ratio": "1.06",
         "goal": "≤ 1.15: met",
     }
+    assert cells(lines(compiled=True))[3] == "compiled"
     assert cells(lines(met=False))[-1] == "≤ 1.15: missed"
     # A peak is that of a call, whatever older records say.
     assert cells(lines(unit="MiB", value=2803.6))[3:5] == ("calls", "2,804 MiB")

@@ -51,6 +51,16 @@ def test_detached_weights_are_a_cheaper_step():
     assert not network.weight_gradient
 
 
+def test_compiled_networks_go_through_the_compiler(monkeypatch):
+    chosen, compiled = settings(), []
+    monkeypatch.setattr(torch, "compile", lambda network: compiled.append(network) or network)
+    infer = make_work(Case("inference", 2, graph=False, domains=3, compiled=True), chosen)
+    assert compiled == [closure(infer, "network")]
+    assert not compiled[0].training
+    make_work(Case("inference", 2, graph=False, domains=3), chosen)
+    assert len(compiled) == 1
+
+
 def test_domains_differ_and_a_seed_leaves_the_rest_alone():
     chosen = settings()
     torch.manual_seed(1)

@@ -16,13 +16,27 @@ MANY = 64  # domains, whose mixed statistics should cost no more than a few doma
 
 def entries(settings: Settings) -> list[Entry]:
     """Mixtures of many images at once, then of one at a time."""
-    graph, count, domains = settings.on_gpu, settings.batch, settings.domains
-    looks = [Case("inference", count * more, graph) for more in inference_multiples(settings)]
+    found = many_images(settings, compiled=False)
+    if settings.compiles:
+        found += many_images(settings, compiled=True)
+    for graph in sorted({False, settings.on_gpu}):
+        found += one_image(settings, graph)
+    return found
+
+
+def many_images(settings: Settings, compiled: bool) -> list[Entry]:
+    """Mixtures of many images at once; compiled networks are compared with compiled ones."""
+    count, domains = settings.batch, settings.domains
+
+    def case(images: int, number: int, *options: tuple[str, object]) -> Case:
+        return Case("inference", images, settings.on_gpu, number, options, compiled)
+
+    looks = [case(count * more, 0) for more in inference_multiples(settings)]
 
     def passes(what: str, number: int, goal: float | None, *options: tuple[str, object]) -> Entry:
         return Entry(
             what,
-            Case("inference", count, graph, domains, options),
+            case(count, domains, *options),
             reference=lambda t: count * number * best(t, looks),
             reference_is=f"{number} plain passes, at best",
             goal=goal,
@@ -31,22 +45,19 @@ def entries(settings: Settings) -> list[Entry]:
     def statistics(number: int) -> Entry:
         return Entry(
             "mixed statistics",
-            Case("inference", count, graph, number, (("mix", "statistics"),)),
+            case(count, number, ("mix", "statistics")),
             reference=lambda t: middle(t, looks[0]),
             reference_is="plain",
             goal=settings.gpu_goal(2.2),
         )
 
-    found = [Entry("plain network", case) for case in looks]
-    found += [
-        passes("mixture", domains + 1, 1.1 if graph else 1.15),
+    return [
+        *(Entry("plain network", look) for look in looks),
+        passes("mixture", domains + 1, 1.1 if settings.on_gpu else 1.15),
         passes("mixture, nearest=1", 2, settings.gpu_goal(1.15), ("nearest", 1)),
         statistics(domains),
         statistics(MANY),
     ]
-    for one_graph in sorted({False, graph}):
-        found += one_image(settings, one_graph)
-    return found
 
 
 def one_image(settings: Settings, graph: bool) -> list[Entry]:

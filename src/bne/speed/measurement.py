@@ -39,6 +39,7 @@ class Measurement:
         reference_is: that, in words.
         goal: the most that `ratio` should be, if there is a goal.
         note: why there is no value.
+        compiled: whether the network went through `torch.compile`.
     """
 
     part: str
@@ -55,6 +56,7 @@ class Measurement:
     reference_is: str = ""
     goal: float | None = None
     note: str = ""
+    compiled: bool = False
 
     @property
     def to_plain(self) -> float | None:
@@ -103,7 +105,7 @@ class Entry:
         graph = case.graph and self.unit == "ms"
         line = (part, self.what, case.domains, case.images, graph, self.unit)
         if timing is None:
-            return Measurement(*line, note=NO_ROOM)
+            return Measurement(*line, note=NO_ROOM, compiled=case.compiled)
         if self.unit == "MiB" and timing.peak is None:
             return Measurement(*line, note=NOT_COUNTED)
         values = timing.milliseconds if self.unit == "ms" else [peak(timings, case)]
@@ -116,6 +118,7 @@ class Entry:
             reference=self._reference(timings),
             reference_is=self.reference_is,
             goal=self.goal,
+            compiled=case.compiled,
         )
 
     def _plain(self, timings: Timings) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ class Settings:
         return self.device.type == "cuda"
 
     @property
+    def compiles(self) -> bool:
+        """Whether networks are also timed as `torch.compile` gives them, which takes Triton."""
+        return self.on_gpu and find_spec("triton") is not None
+
+    @property
     def images(self) -> int:
         """Images in a training step."""
         return self.domains * self.per_domain
@@ -63,6 +69,7 @@ class Case:
         graph: whether it is run as a CUDA graph, otherwise call by call.
         domains: K; 0 is the plain network.
         options: of `bne.convert`.
+        compiled: whether the network goes through `torch.compile` first; in inference only.
     """
 
     work: Work
@@ -70,6 +77,7 @@ class Case:
     graph: bool
     domains: int = 0
     options: tuple[tuple[str, object], ...] = ()
+    compiled: bool = False
 
     @property
     def plain(self) -> Case:

@@ -31,12 +31,8 @@ def cells(record: Record) -> tuple[str, ...]:
     """A record's texts under `COLUMNS`."""
     # Memory was always that of a call, but older records call it a graph's.
     graph = record["graph"] and record["unit"] == "ms"
-    head = (
-        record["what"],
-        str(record["domains"] or ""),
-        str(record["images"]),
-        "graph" if graph else "calls",
-    )
+    run = "compiled" if record.get("compiled") else "graph" if graph else "calls"
+    head = (record["what"], str(record["domains"] or ""), str(record["images"]), run)
     if record["value"] is None:
         return (*head, record["note"], "", "", "", "", "")
     return (

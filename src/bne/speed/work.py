@@ -37,7 +37,11 @@ def make_work(case: Case, settings: Settings) -> Callable[[], object]:
         network = make_network(case, settings)
         images = make_images(case.images, settings)
     if case.work == "inference":
-        return inference(network.eval(), images, settings)
+        network.eval()
+        if case.compiled:
+            torch.compiler.reset()  # it would take another case's number of images for variable
+            network = torch.compile(network)  # type: ignore[assignment]
+        return inference(network, images, settings)
     if case.work == "distance":
         assert isinstance(network, DomainEnsemble)
         return distance(network.eval(), images, settings)
