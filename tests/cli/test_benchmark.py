@@ -190,6 +190,69 @@ def test_images_that_cannot_be_read_are_named_or_left_out(
     assert record.accuracy["last"]["photo"]["images"] == 12
 
 
+@pytest.mark.parametrize("how", ["absent", "skipped"])
+def test_a_class_that_a_source_lacks_must_be_allowed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    data = write_pictures(tmp_path / "data")
+    if how == "absent":
+        shutil.rmtree(data / "art/dog")
+    for file in data.glob("art/dog/*"):
+        file.write_bytes(b"no image")
+    command = ("benchmark", "--data", data, "--out", tmp_path / "out", *SETTINGS, "--skip-bad")
+    command = (*command, "--methods", "deepall", "--targets", "photo,art", "--rule", "last")
+    assert bne(*command) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    errors = [line for line in captured.err.splitlines() if line.startswith("Error: ")]
+    assert errors == [
+        "Error: art has no images of dog to train on, though other source domains have; add some, "
+        "or train with such gaps by allow_gaps=True (--allow-gaps)."
+    ]
+    assert not (tmp_path / "out").exists()
+    assert bne(*command, "--allow-gaps", "--json") == 0
+    captured = capsys.readouterr()
+    notes = [line for line in captured.err.splitlines() if line.startswith("Note: ")]
+    assert json.loads(captured.out)["failed"] == []
+    assert notes == [
+        "Note: art has no images of dog to train on; others have.",
+        "Note: art, a target, has no images of dog; its accuracy is that on the other classes.",
+    ]
+    assert bne(*command) == 0  # all is recorded
+
+
+def test_what_auto_came_to_is_recorded_and_found_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = write_pictures(tmp_path / "data", 10)
+    (data / "art").rename(data / "art_painting")
+    shutil.copytree(data / "photo", data / "cartoon")
+    lines = [
+        f"{file.parts[-3]},{file.parent.name}/{file.name},"
+        f"{'crossval' if file.stem == '0' else 'train'}"
+        for file in data.glob("*/*/*.png")
+    ]
+    (data / "split.csv").write_text("\n".join(["domain,file,split", *lines]))
+    settings = [*SETTINGS, "--set", "validation=auto", "--targets", "photo", "--rule", "last"]
+    command = ("benchmark", "--out", tmp_path / "out", *settings, "--methods", "deepall", "--json")
+    assert bne(*command, "--data", data) == 0
+    ours = json.loads(capsys.readouterr().out)
+    (record,) = read(tmp_path / "out/records.jsonl")
+    assert record.settings["validation"] == "official"
+    assert {s["images"] for s in record.epochs[-1]["validation"].values()} == {2}
+    assert bne(*command, "--benchmark", "pacs") == 0  # without data, as PACS is declared
+    again = json.loads(capsys.readouterr().out)
+    assert [f["mean"] for f in again["figures"]] == [f["mean"] for f in ours["figures"]]
+
+    (data / "split.csv").unlink()
+    assert bne(*command, "--data", data) == 0
+    assert "1 run, 1 to do" in capsys.readouterr().err
+    assert [r.settings["validation"] for r in read(tmp_path / "out/records.jsonl")] == [
+        "official",
+        0.1,
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

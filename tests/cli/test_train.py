@@ -77,7 +77,10 @@ def test_a_folder_of_images_becomes_a_trained_network(
     assert (folder / "model" / "model.safetensors").is_file()
     assert re.search(r"train 1/1, distance training: loss [\d.]+, [\d,]+ images/s", captured.err)
     assert list((folder / "tensorboard").iterdir())
-    assert load(folder / "recipe.yaml", {}).method == "bne"
+    recipe = load(folder / "recipe.yaml", {})
+    assert (recipe.method, recipe.validation) == ("bne", 0.1)
+    held_out = "Held out for validation: 4 of 32 source images, 10 % of every class.\n"
+    assert captured.err.startswith(held_out)
 
 
 def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
@@ -179,16 +182,94 @@ def test_images_that_cannot_be_read_are_named_or_left_out(
         bad.unlink()
 
 
-def test_what_one_should_know_is_noted_and_no_hindrance(
+def test_a_class_that_a_source_lacks_must_be_allowed(
     data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copy = shutil.copytree(data, here / "data")
     shutil.rmtree(copy / "art/noon")
-    command = ("train", "--data", copy, "--target", "sketch", *SMALL)
-    assert bne(*command, "--json") == 0
+    command = ("train", "--data", copy, "--target", "sketch", *SMALL, "--json")
+    for also in ([], ["--dry-run"]):
+        assert bne(*command, *also) == 1
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err == (
+            "Error: art has no images of noon to train on, though other source domains have; add "
+            "some, or train with such gaps by allow_gaps=True (--allow-gaps).\n"
+        )
+        assert [path.name for path in here.iterdir()] == ["data"]
+    assert bne(*command, "--allow-gaps") == 0
     captured = capsys.readouterr()
     assert captured.err.startswith("Note: art has no images of noon to train on; others have.\n")
+    assert "Held out for validation: 3 of 24 source images" in captured.err
     assert json.loads(captured.out)["recipe"]["target"] == ["sketch"]
+
+
+def test_a_class_whose_images_are_all_skipped_is_missing_too(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    for file in (copy / "art/noon").iterdir():
+        file.write_bytes(b"no image")
+    command = ("train", "--data", copy, "--target", "sketch", *SMALL, "--skip-bad")
+    assert bne(*command) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("Error: art has no images of noon to train on, though other")
+    assert not (here / "runs").exists()
+    assert bne(*command, "--allow-gaps") == 0
+    assert "Note: art has no images of noon to train on" in capsys.readouterr().err
+
+
+def test_a_class_that_only_the_target_lacks_is_noted(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    shutil.rmtree(copy / "sketch/noon")
+    assert bne("train", "--data", copy, "--target", "sketch", *SMALL, "--json") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith(
+        "Note: sketch, a target, has no images of noon; its accuracy is that on the other classes."
+    )
+    assert json.loads(captured.out)["accuracy"]["last"]["sketch"]["images"] == 8
+
+
+def test_an_official_split_is_followed_unless_another_is_asked_for(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = here / "data"
+    for domain in ("art_painting", "cartoon", "photo", "sketch"):
+        shutil.copytree(data / "art", root / domain)
+    files = sorted(root.glob("*/*/*.png"))
+    lines = [
+        f"{file.parts[-3]},{file.parent.name}/{file.name},"
+        f"{'crossval' if file.stem in '012' else 'train'}"
+        for file in files
+    ]
+    table = root / "split.csv"
+    table.write_text("\n".join(["domain,file,split", *lines]))
+    command = ("train", "--data", root, "--target", "sketch", *SMALL)
+    assert bne(*command, "--json") == 0
+    captured = capsys.readouterr()
+    assert captured.err.startswith(
+        f"Held out for validation: 18 of 48 source images, by the official split {table}.\n"
+    )
+    result = json.loads(captured.out)
+    assert result["recipe"]["validation"] == "official"
+    assert {s["images"] for s in result["epochs"][-1]["validation"].values()} == {6}
+
+    assert bne(*command, "--dry-run") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["validation"] == "official"
+    assert bne(*command, "--set", "validation=0.25", "--out", "quarter") == 0
+    note, held_out, *_ = capsys.readouterr().err.splitlines()
+    assert note.startswith(f"Note: {table} is an official split, which validation=0.25 does not")
+    assert held_out == "Held out for validation: 12 of 48 source images, 25 % of every class."
+
+    table.write_text("\n".join(["domain,file,split", *lines[1:]]))
+    assert bne(*command, "--out", "faulty") == 1
+    assert capsys.readouterr().err == (
+        f"Error: {table}: 1 images are not in it, the first art_painting/night/0.png; "
+        "mend the table.\n"
+    )
+    assert not Path("faulty").exists()
 
 
 def test_without_data_or_target_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,8 +286,11 @@ def test_a_dry_run_prints_a_recipe_that_gives_itself_again(
     printed = capsys.readouterr().out
     assert set(yaml.safe_load(printed)) == {field.name for field in fields(Recipe)}
     Path("again.yaml").write_text(printed)
-    assert bne("train", "--data", data, "--recipe", "again.yaml", "--dry-run") == 0
+    assert bne("train", "--recipe", "again.yaml", "--dry-run") == 0
     assert capsys.readouterr().out == printed
+    assert bne("train", "--data", data, "--recipe", "again.yaml", "--dry-run") == 0
+    settled = {**yaml.safe_load(printed), "validation": 0.1}  # what auto is on these images
+    assert yaml.safe_load(capsys.readouterr().out) == settled
     assert [path.name for path in here.iterdir()] == ["again.yaml"]
 
 
@@ -285,7 +369,8 @@ def test_two_processes_train_what_one_does_and_print_once(
     assert done.returncode == 0, done.stderr
     two = json.loads(done.stdout)
     assert [e["loss"] for e in two["epochs"]] == pytest.approx([e["loss"] for e in one["epochs"]])
-    assert [line for line in done.stderr.splitlines() if "1/1" not in line] == []  # no warnings
+    others = [line for line in done.stderr.splitlines() if "1/1" not in line]
+    assert others == ["Held out for validation: 4 of 32 source images, 10 % of every class."]
     assert done.stderr.count("train 1/1") == 2  # with running statistics, then with exact ones
 
 

@@ -18,6 +18,7 @@ def test_declarations_agree_with_themselves(benchmark: Benchmark) -> None:
     for domain, by_class in benchmark.class_counts.items():
         assert len(by_class) == len(benchmark.classes)
         assert sum(by_class) == benchmark.counts[domain]
+        assert min(by_class) > 0  # or training on it would need --allow-gaps
     for target in benchmark.targets:
         assert set(target) < set(benchmark.domains)
         assert benchmark.sources(target)

@@ -24,8 +24,14 @@ def images(tmp_path: Path) -> ImageSet:
     return open_images(tmp_path)
 
 
-def check(images: ImageSet, split_file: Path | None = None, **overrides: object) -> None:
-    check_data(load("default", {**SMALL, "target": ["sketch"], **overrides}), images, split_file)
+def check(
+    images: ImageSet,
+    split_file: Path | None = None,
+    allow_gaps: bool = False,
+    **overrides: object,
+) -> None:
+    recipe = load("default", {**SMALL, "target": ["sketch"], **overrides})
+    check_data(recipe, images, split_file, allow_gaps=allow_gaps)
 
 
 def test_what_fits_the_data_passes_without_decoding_them(images: ImageSet) -> None:
@@ -39,6 +45,38 @@ def test_a_class_that_only_the_target_has_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError) as caught:
         check(open_images(tmp_path))
     assert "target sketch has the class 'elk', of which no source domain" in str(caught.value)
+    with pytest.raises(DataError, match="'elk'"):
+        check(open_images(tmp_path), allow_gaps=True)
+
+
+def test_a_class_that_a_source_lacks_is_refused_unless_allowed(tmp_path: Path) -> None:
+    write(tmp_path, *names("art", "cat dog elk", 10), *names("photo", "cat", 10))
+    write(tmp_path, *names("quick", "cat elk", 10), *names("sketch", "cat dog", 2))
+    images = open_images(tmp_path)
+    with pytest.raises(DataError) as caught:
+        check(images)
+    assert str(caught.value) == (
+        "photo has no images of dog, elk and quick has no images of dog to train on, though other "
+        "source domains have; add some, or train with such gaps by allow_gaps=True (--allow-gaps)."
+    )
+    check(images, allow_gaps=True)
+    check(images, target=["photo", "quick"], sources=["art"])  # what a target lacks is no matter
+
+
+def test_a_class_that_a_source_has_only_to_validate_on_is_refused(tmp_path: Path) -> None:
+    domains = "art_painting cartoon photo sketch"
+    write(tmp_path, *names(domains, "cat dog", 10))
+    table = tmp_path / "split.csv"
+    lines = [
+        f"{name.replace('/', ',', 1)},{'crossval' if name.startswith('photo/dog') else 'train'}"
+        for name in names(domains, "cat dog", 10)
+    ]
+    table.write_text("\n".join(["domain,file,split", *lines]))
+    images = open_images(tmp_path)
+    with pytest.raises(DataError, match=r"^photo has no images of dog to train on, though"):
+        check(images, table)
+    check(images, table, validation=0.1)
+    check(images, table, allow_gaps=True)
 
 
 @pytest.mark.parametrize("target", ["art", "sketch"])
@@ -85,6 +123,25 @@ def test_the_official_split_is_recognised_beside_the_data(tmp_path: Path) -> Non
     check(images, table, validation="official", per_domain=2)
     with pytest.raises(DataError, match="per_domain is 3, but art_painting has 2 images"):
         check(images, table, validation="official", per_domain=3)
+
+
+def test_a_faulty_official_split_is_not_passed_over(tmp_path: Path) -> None:
+    domains = "art_painting cartoon photo sketch"
+    write(tmp_path, *names(domains, "cat", 10))
+    images = open_images(tmp_path)
+    table = tmp_path / "split.csv"
+    lines = [f"{name.replace('/', ',', 1)},train" for name in names(domains, "cat", 10)]
+    for content, message in {
+        "\n".join(["domain,file,split", *lines[:10], *lines[20:]]): "10 images are not in it",
+        "\n".join(["domain,file,split", *lines[:-11], *lines[-10:]]): "1 images are not in it",
+        "a,b\n1,2": "split.csv",
+        "": "split.csv",
+    }.items():
+        table.write_text(content)
+        for validation in ("official", "auto"):
+            with pytest.raises(DataError, match=message):
+                check(images, official_split(images, tmp_path), validation=validation)
+        check(images, official_split(images, tmp_path), validation=0.1)
 
 
 def test_a_split_beside_other_data_is_not_taken_for_official(

@@ -2,9 +2,10 @@ from pathlib import Path
 
 from bne.data.sources import open_images
 from bne.engine.recipe_files import load
-from bne.engine.recipe_notes import notes
+from bne.engine.recipe_notes import held_out, notes
 from tests.data.small import names, write
 
+DOMAINS = "art_painting cartoon photo sketch"
 SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "target": ["sketch"]}
 
 
@@ -12,24 +13,59 @@ def found(root: Path, split_file: Path | None = None, **overrides: object) -> li
     return list(notes(load("default", {**SMALL, **overrides}), open_images(root), split_file))
 
 
+def split_table(root: Path) -> Path:
+    """Four of ten images of each class of PACS's domains validate."""
+    write(root, *names(DOMAINS, "cat dog", 10))
+    parts = (
+        f"{name.replace('/', ',', 1)},{'crossval' if name[-5] < '4' else 'train'}"
+        for name in names(DOMAINS, "cat dog", 10)
+    )
+    table = root / "split.csv"
+    table.write_text("\n".join(["domain,file,split", *parts]))
+    return table
+
+
 def test_a_class_that_a_source_lacks_is_named(tmp_path: Path) -> None:
-    write(tmp_path, *names("art cartoon photo", "cat dog", 10), *names("sketch", "cat", 2))
-    assert found(tmp_path) == []  # what the target lacks is no matter
-    write(tmp_path, *names("art", "elk fox", 10))
+    write(tmp_path, *names("art cartoon photo", "cat dog", 10), *names("sketch", "cat dog", 2))
+    assert found(tmp_path) == []
+    write(tmp_path, *names("art sketch", "elk fox", 10))
     assert found(tmp_path) == [
         "cartoon has no images of elk, fox to train on; others have.",
         "photo has no images of elk, fox to train on; others have.",
     ]
-    assert found(tmp_path, sources=["cartoon", "photo"]) == []  # neither has, so none is taught
+    # Neither has, so none is taught.
+    assert found(tmp_path, sources=["cartoon", "photo"]) == []
+
+
+def test_a_class_that_a_target_lacks_is_named(tmp_path: Path) -> None:
+    write(tmp_path, *names("art photo", "cat dog elk", 10), *names("infograph", "cat elk", 9))
+    write(tmp_path, *names("sketch", "cat", 2))
+    assert found(tmp_path, target=["infograph", "sketch"]) == [
+        "infograph, a target, has no images of dog; its accuracy is that on the other classes.",
+        "sketch, a target, has no images of dog, elk; its accuracy is that on the other classes.",
+    ]
 
 
 def test_an_official_split_that_is_not_followed_is_named(tmp_path: Path) -> None:
-    domains = "art_painting cartoon photo sketch"
-    write(tmp_path, *names(domains, "cat dog", 10))
-    parts = (f"{name.replace('/', ',', 1)},train" for name in names(domains, "cat dog", 10))
-    table = tmp_path / "split.csv"
-    table.write_text("\n".join(["domain,file,split", *parts]))
-    (note,) = found(tmp_path, table)
+    table = split_table(tmp_path)
+    (note,) = found(tmp_path, table, validation=0.1)
     assert note.startswith(f"{table} is an official split, which validation=0.1 does not follow")
     assert "--set validation=official" in note
     assert found(tmp_path, table, validation="official") == []
+    assert found(tmp_path, table, validation="auto") == []
+
+
+def test_what_is_held_out_is_said_in_numbers(tmp_path: Path) -> None:
+    table = split_table(tmp_path)
+    images = open_images(tmp_path)
+
+    def said(split_file: Path | None, **overrides: object) -> str:
+        return held_out(load("default", {**SMALL, **overrides}), images, split_file)
+
+    start = "Held out for validation:"
+    by_table = f"{start} 24 of 60 source images, by the official split {table}."
+    assert said(table) == by_table
+    assert said(table, validation="official") == by_table
+    assert said(None) == f"{start} 6 of 60 source images, 10 % of every class."
+    assert said(table, validation=0.3) == f"{start} 18 of 60 source images, 30 % of every class."
+    assert said(None, validation=0) == f"{start} 0 of 60 source images, 0 % of every class."

@@ -286,6 +286,39 @@ def test_what_cannot_be_trained_fails_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+def test_a_class_that_a_source_lacks_must_be_allowed(images, tmp_path) -> None:
+    gap = [n for n, f in enumerate(images.images.files) if f.name.startswith("photo/tree")]
+    kept = [n for n in range(len(images)) if n not in gap]
+    selected = images.images.select(kept)
+    less = dataclasses.replace(images, images=selected, pixels=images.pixels[kept])
+    recipe = small.recipe("deepall", head=Phase(0), train=Phase(1))
+    with pytest.raises(DataError, match=r"^photo has no images of tree to train on, though"):
+        run(recipe, less, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    result = run(recipe, less, tmp_path / "run", allow_gaps=True)
+    assert result.epochs[-1].validation["photo"].images == 4
+    target = dataclasses.replace(recipe, target=("photo",))  # which may lack what it likes
+    assert run(target, less, tmp_path / "target").accuracy["last"]["photo"].images == 16
+
+
+def test_the_official_split_is_followed_by_itself_and_recorded(images, tmp_path) -> None:
+    table = tmp_path / "split.csv"
+    names = (f.name for f in images.images.files)
+    rows = [f"{n.replace('/', ',', 1)},{'crossval' if n[-1] < '3' else 'train'}" for n in names]
+    table.write_text("\n".join(["domain,file,split", *rows]))
+    recipe = small.recipe("deepall", validation="auto", head=Phase(0), train=Phase(1))
+    for split_file, validation, count in ((table, "official", 9), (None, 0.1, 3)):
+        folder = tmp_path / str(validation)
+        result = run(recipe, images, folder, split_file=split_file)
+        assert result.recipe["validation"] == validation
+        assert yaml.safe_load((folder / "recipe.yaml").read_text())["validation"] == validation
+        assert {s.images for s in result.epochs[-1].validation.values()} == {count}
+        assert run(recipe, images, folder, split_file=split_file) == result
+    # The two are not the same run.
+    with pytest.raises(TrainingError, match="another recipe"):
+        run(recipe, images, tmp_path / "official", split_file=None, resume=True)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

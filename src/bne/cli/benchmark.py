@@ -126,6 +126,7 @@ def benchmark(
     keep_models: Annotated[bool, typer.Option(help="Keep trained networks in --out.")] = False,
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
+    allow_gaps: common.AllowGaps = False,
     rule: Annotated[
         Rule,
         typer.Option(help="Which epoch's network is shown; the oracle is chosen on the target."),
@@ -148,6 +149,7 @@ def benchmark(
     failed.
     """
     from bne.data.sources import open_images
+    from bne.engine.recipe_checks import official_split
     from bne.evaluation.experiments import choose
     from bne.evaluation.plan import estimate, plan
     from bne.evaluation.records import read
@@ -158,6 +160,7 @@ def benchmark(
         engine is Engine.RAY, ray_address, gpus_per_run, parallel
     )
     images = open_images(data) if data else None
+    split_file = official_split(images, data) if data and images else None
     experiment = choose(
         table=table,
         recipe=recipe,
@@ -168,7 +171,12 @@ def benchmark(
         domains=images.domains if images else (),
     )
     items = plan(
-        experiment, seeds, common.parse_settings(settings or []), weights=weights, images=images
+        experiment,
+        seeds,
+        common.parse_settings(settings or []),
+        weights=weights,
+        images=images,
+        split_file=split_file,
     )
     file = records or out / "records.jsonl"
     known = read(file)
@@ -182,10 +190,21 @@ def benchmark(
     failed: list[Outcome] = []
     if data and images:
         typer.echo(benchmark_output.summary(items, left, seconds), err=True)
-        benchmark_runs.check(left, images, data)
         # What auto is, a cluster says itself.
         place = device if cluster else common.choose_device(device)
-        job = Job(data, cache, out, file, place, parallel, analyse, keep_models, skip_bad)
+        job = Job(
+            data,
+            cache,
+            out,
+            file,
+            place,
+            parallel,
+            analyse,
+            keep_models,
+            skip_bad=skip_bad,
+            allow_gaps=allow_gaps,
+        )
+        benchmark_runs.check(left, images, job)
         failed = benchmark_runs.carry_out(left, images, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))

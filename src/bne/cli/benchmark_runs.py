@@ -5,6 +5,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from bne.cli import benchmark_output, common
 
 if TYPE_CHECKING:
@@ -35,15 +37,15 @@ def choose_cluster(
     return Cluster(address, gpus_per_run or 1.0)
 
 
-def check(items: "Sequence[Item]", images: "ImageSet", data: Path) -> None:
+def check(items: "Sequence[Item]", images: "ImageSet", job: "Job") -> None:
     """Finds what is wrong with any of the runs before the first one starts."""
     from bne.engine.recipe_checks import check_data, check_settings, official_split
 
-    split_file = official_split(images, data)
+    split_file = official_split(images, job.data)
     for row in {item.row: item for item in items}.values():
         check_settings(row.recipe)
     for item in {(item.row, item.target): item for item in items}.values():
-        check_data(item.recipe, images, split_file)
+        check_data(item.recipe, images, split_file, allow_gaps=job.allow_gaps)
 
 
 def carry_out(
@@ -57,9 +59,14 @@ def carry_out(
     from bne.evaluation.ray_engine import execute_on_ray
 
     console = Console(stderr=True, markup=False, highlight=False)
+    readable = images
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
         for size in {item.recipe.resize for item in items}:
-            common.prepare(images, job.cache, size, skip_bad=job.skip_bad, show=True)
+            prepared = common.prepare(images, job.cache, size, skip_bad=job.skip_bad, show=True)
+            readable = prepared.images
+    if len(readable) < len(images):
+        check(items, readable, job)
+    _show_notes(items, readable, job.data)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
@@ -72,3 +79,14 @@ def carry_out(
             if outcome.record is None:
                 failed.append(outcome)
     return failed
+
+
+def _show_notes(items: "Sequence[Item]", images: "ImageSet", data: Path) -> None:
+    """Says once what one should know of the runs though nothing is wrong."""
+    from bne.engine.recipe_checks import official_split
+    from bne.engine.recipe_notes import notes
+
+    split_file = official_split(images, data)
+    recipes = {item.target: item.recipe for item in items}.values()
+    for note in dict.fromkeys(n for recipe in recipes for n in notes(recipe, images, split_file)):
+        typer.echo(f"Note: {note}", err=True)

@@ -25,6 +25,13 @@ Domains = Annotated[
     str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
 ]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
+AllowGaps = Annotated[
+    bool,
+    typer.Option(
+        "--allow-gaps",
+        help="Train although a source domain has no images of a class that others have.",
+    ),
+]
 Weights = Annotated[
     str | None,
     typer.Option(help="Initial weights: torchvision, timm or a file.", show_default="the recipe's"),

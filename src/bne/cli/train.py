@@ -10,6 +10,7 @@ import typer
 from bne.cli import common, train_output
 
 if TYPE_CHECKING:
+    from bne.data.images import ImageSet
     from bne.engine.listeners import ClosingListener
     from bne.engine.recipe import Recipe
 
@@ -52,6 +53,7 @@ def train(
     ] = False,
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
+    allow_gaps: common.AllowGaps = False,
     tensorboard: Annotated[
         bool, typer.Option(help="Write metrics for TensorBoard into the run's folder.")
     ] = True,
@@ -81,7 +83,7 @@ def train(
     from bne.data.sources import open_images
     from bne.engine.recipe_checks import check_data, check_weights, official_split
     from bne.engine.recipe_files import load
-    from bne.engine.recipe_notes import notes
+    from bne.engine.recipe_notes import held_out
 
     flags = {
         "method": method,
@@ -97,10 +99,11 @@ def train(
     if data is not None:
         images = open_images(data)
         split_file = official_split(images, data)
-        check_data(chosen, images, split_file)
-        for note in notes(chosen, images, split_file) if first else ():
-            typer.echo(f"Note: {note}", err=True)
+        chosen = chosen.settle_validation(official=split_file is not None)
+        check_data(chosen, images, split_file, allow_gaps=allow_gaps)
     if dry_run:
+        if data is not None:
+            _show_notes(chosen, images, split_file)
         train_output.show_recipe(chosen)
         return
 
@@ -111,6 +114,9 @@ def train(
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []
     prepared = common.prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)
+    if first:
+        _show_notes(chosen, prepared.images, split_file)
+        typer.echo(held_out(chosen, prepared.images, split_file), err=True)
     with ExitStack() as stack:
         for listener in listeners:
             stack.enter_context(listener)
@@ -120,6 +126,7 @@ def train(
             folder,
             device=place,
             split_file=split_file,
+            allow_gaps=allow_gaps,
             listeners=listeners,
             resume=resume,
         )
@@ -129,6 +136,13 @@ def train(
 
 def _name(recipe: str, chosen: "Recipe") -> str:
     return f"{recipe}-{chosen.method}-{'+'.join(chosen.target)}-{chosen.seed}"
+
+
+def _show_notes(recipe: "Recipe", images: "ImageSet", split_file: Path | None) -> None:
+    from bne.engine.recipe_notes import notes
+
+    for note in notes(recipe, images, split_file):
+        typer.echo(f"Note: {note}", err=True)
 
 
 def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
     from bne.data.images import ImageSet
 
+HELD_OUT = 0.1
+"""The share of every class that is held out unless another is asked for."""
+
 PARTS = {"train": True, "crossval": False}
 
 
@@ -28,7 +31,7 @@ class Split:
 
 
 def hold_out(
-    images: ImageSet, sources: Sequence[str], fraction: float = 0.1, seed: int = 0
+    images: ImageSet, sources: Sequence[str], fraction: float = HELD_OUT, seed: int = 0
 ) -> dict[str, Split]:
     """Holds out `fraction` of every class of every source domain for validation.
 
@@ -90,7 +93,10 @@ def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dic
         names = {index: images.files[index].name for index in images.indices_of([source])}
         absent = [name for name in names.values() if name not in trains]
         if absent:
-            raise DataError(f"{table}: {len(absent)} images are not in it, the first {absent[0]}.")
+            raise DataError(
+                f"{table}: {len(absent)} images are not in it, the first {absent[0]}; mend the"
+                " table."
+            )
         validation = {index for index, name in names.items() if not trains[name]}
         if len(validation) == len(names):
             raise DataError(f"{table}: no image of {source} is in train; mend the table.")

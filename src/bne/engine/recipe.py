@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from bne.data.splits import HELD_OUT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -95,8 +97,8 @@ class Recipe:
         accumulate: into how many equal parts a step's images are cut, to save memory; each domain
             batch is cut, so batch-norm statistics are those of the parts.
         epoch: steps in an epoch, as `bne.data.batches.DomainBatches` takes it.
-        validation: "official", the benchmark's own split, or the share of each source domain held
-            out.
+        validation: "official", the benchmark's own split; the share of each source domain held out;
+            or "auto", the official split if the data have one and a share of 10 % if not.
         augmentation: of training images.
         flip: whether to mirror every other training image.
         resize: height and width images are resized to before they are cropped.
@@ -121,7 +123,7 @@ class Recipe:
     per_domain: int = 16
     accumulate: int = 1
     epoch: Literal["largest", "smallest"] | int = "largest"
-    validation: Literal["official"] | float = 0.1
+    validation: Literal["auto", "official"] | float = "auto"
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
     flip: bool = True
     resize: int = 256
@@ -135,3 +137,13 @@ class Recipe:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, texts, lists and dictionaries, for YAML and JSON."""
         return asdict(self)
+
+    def settle_validation(self, *, official: bool) -> Recipe:
+        """The same recipe with a validation of "auto" replaced by what it comes to.
+
+        Args:
+            official: whether the data have an official split.
+        """
+        if self.validation != "auto":
+            return self
+        return replace(self, validation="official" if official else HELD_OUT)

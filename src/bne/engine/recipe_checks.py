@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bne.data.benchmarks import BENCHMARKS
 from bne.data.images import DataError
+from bne.engine.recipe_classes import check_classes, taught_classes
 from bne.engine.recipe_types import convert
 
 if TYPE_CHECKING:
@@ -59,17 +60,24 @@ def check_settings(recipe: Recipe) -> None:
     _check_method(recipe, backbone)
 
 
-def check_data(recipe: Recipe, images: ImageSet, split_file: Path | None = None) -> None:
+def check_data(
+    recipe: Recipe,
+    images: ImageSet,
+    split_file: Path | None = None,
+    *,
+    allow_gaps: bool = False,
+) -> None:
     """Checks a recipe against the images it is for; decodes none.
 
     Args:
         recipe: with settings that are sound in themselves.
         images: all there are.
         split_file: of the benchmark, see `official_split`.
+        allow_gaps: whether a source domain may lack classes that others have.
 
     Raises:
-        DataError: There is one domain only; or one is not there, or has too few images, or the
-            target has a class that no source has, and the message names the key.
+        DataError: There is one domain only; or one is not there, or has too few images, or lacks
+            a class, or the target has a class that no source has; the message names it.
     """
     from bne.engine.setting import split_sources
 
@@ -91,7 +99,9 @@ def check_data(recipe: Recipe, images: ImageSet, split_file: Path | None = None)
                 f"per_domain is {recipe.per_domain}, but {source} has {len(split.train)} images to "
                 "train on; choose a smaller batch, or leave the domain out of sources."
             )
-    taught = {images.files[number].label for split in splits.values() for number in split.train}
+    if not allow_gaps:
+        check_classes(images, splits)
+    taught = set().union(*taught_classes(images, splits).values())
     for file in images.files:
         domain = images.domains[file.domain]
         if domain in recipe.target and file.label not in taught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bne.data.wording import readable_list
+from bne.engine.recipe_classes import missing_classes, taught_classes
 from bne.engine.setting import split_sources
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def notes(recipe: Recipe, images: ImageSet, split_file: Path | None) -> Iterator[str]:
-    """Classes that a source domain lacks, and an official split that is not followed.
+    """Classes that a domain lacks, and an official split that is not followed.
 
     Args:
         recipe: that fits the images, see `bne.engine.recipe_checks.check_data`.
@@ -26,17 +27,40 @@ def notes(recipe: Recipe, images: ImageSet, split_file: Path | None) -> Iterator
     Yields:
         One sentence each.
     """
-    taught = {
-        source: {images.files[number].label for number in split.train}
-        for source, split in split_sources(recipe, images, split_file).items()
-    }
-    of_any = sorted(set().union(*taught.values()))
-    for source, labels in taught.items():
-        absent = [images.classes[label] for label in of_any if label not in labels]
+    splits = split_sources(recipe, images, split_file)
+    for source, classes in missing_classes(images, splits).items():
+        yield f"{source} has no images of {readable_list(classes)} to train on; others have."
+    taught = set().union(*taught_classes(images, splits).values())
+    for target in recipe.target:
+        there = {images.files[number].label for number in images.indices_of([target])}
+        absent = [images.classes[label] for label in sorted(taught - there)]
         if absent:
-            yield f"{source} has no images of {readable_list(absent)} to train on; others have."
-    if split_file and recipe.validation != "official":
+            yield (
+                f"{target}, a target, has no images of {readable_list(absent)}; its accuracy is "
+                "that on the other classes."
+            )
+    if split_file and recipe.validation not in ("auto", "official"):
         yield (
             f"{split_file} is an official split, which validation={recipe.validation} does not "
             "follow; --set validation=official does."
         )
+
+
+def held_out(recipe: Recipe, images: ImageSet, split_file: Path | None) -> str:
+    """How many source images are held out, and by which split, in a sentence.
+
+    Args:
+        recipe: that fits the images.
+        images: all there are; none is decoded.
+        split_file: of the benchmark.
+    """
+    splits = split_sources(recipe, images, split_file).values()
+    count = sum(len(split.validation) for split in splits)
+    total = count + sum(len(split.train) for split in splits)
+    share = recipe.settle_validation(official=split_file is not None).validation
+    way = (
+        f"by the official split {split_file}"
+        if share == "official"
+        else f"{100 * float(share):g} % of every class"
+    )
+    return f"Held out for validation: {count} of {total} source images, {way}."

@@ -48,6 +48,7 @@ def run(
     *,
     device: str | torch.device = "cpu",
     split_file: Path | None = None,
+    allow_gaps: bool = False,
     listeners: Sequence[Listener] = (),
     analyse: Callable[[Trained], dict[str, Any]] | None = None,
     resume: bool = False,
@@ -63,7 +64,10 @@ def run(
         folder: of the run. One that holds another recipe's run is refused; a finished run is
             returned as it is.
         device: to train on.
-        split_file: the benchmark's own split, for `validation: official`.
+        split_file: the benchmark's own split, see `bne.engine.recipe_checks.official_split`; with
+            `validation: auto` it is followed if given, and the recipe of the result says which it
+            was.
+        allow_gaps: whether source domains may lack classes that others have.
         listeners: hear how it goes.
         analyse: makes `Result.analysis`, plain numbers and texts, of the trained network.
         resume: whether to go on with an unfinished run of the folder, if there is one.
@@ -86,6 +90,7 @@ def run(
             prepared,
             Path(folder),
             split_file=split_file,
+            allow_gaps=allow_gaps,
             listeners=listeners,
             analyse=analyse,
             resume=resume,
@@ -102,6 +107,7 @@ def _carry_out(
     folder: Path,
     *,
     split_file: Path | None,
+    allow_gaps: bool,
     listeners: Sequence[Listener],
     analyse: Callable[[Trained], dict[str, Any]] | None,
     resume: bool,
@@ -110,11 +116,12 @@ def _carry_out(
     checkpoint_steps: int | None,
 ) -> Result:
     """What `run` does, as one of several processes."""
+    recipe = recipe.settle_validation(official=split_file is not None)
     place = RunFolder(folder)
     finished = place.check(recipe, resume=resume)
     if finished is not None:
         return finished
-    setting = Setting.of(recipe, prepared, processes, split_file)
+    setting = Setting.of(recipe, prepared, processes, split_file, allow_gaps=allow_gaps)
     heard = listeners if processes.first else ()
     with (
         place.alone() if processes.first else nullcontext(),

@@ -15,6 +15,7 @@ from bne.data.splits import hold_out, official
 from bne.data.transform import EvalTransform
 from bne.engine import precision
 from bne.engine.randomness import seed_generators
+from bne.engine.recipe_classes import check_classes
 from bne.methods import find
 from bne.models import preprocessing
 
@@ -71,6 +72,8 @@ class Setting:
         prepared: PreparedImages,
         processes: Processes,
         split_file: Path | None,
+        *,
+        allow_gaps: bool,
     ) -> Setting:
         """Checks the recipe against the images and brings them to the device."""
         size = prepared.pixels.shape[1]
@@ -87,6 +90,8 @@ class Setting:
             )
         images = prepared.images
         splits = split_sources(recipe, images, split_file)
+        if not allow_gaps:
+            check_classes(images, splits)
         target = {domain: tuple(images.indices_of([domain])) for domain in recipe.target}
         empty = [domain for domain, numbers in target.items() if not numbers]
         if empty or not target:
@@ -182,11 +187,16 @@ def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> 
     Args:
         recipe: its sources, or all domains that are not held out, in the images' order.
         images: all there are.
-        split_file: the benchmark's own split, if the recipe asks for it.
+        split_file: the benchmark's own split, if there is one.
+
+    Raises:
+        DataError: The recipe asks for an official split and there is none, or it cannot be
+            followed: one that lies with the data is never passed over for "auto".
     """
+    validation = recipe.settle_validation(official=split_file is not None).validation
     sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
-    if recipe.validation != "official":
-        return hold_out(images, sources, recipe.validation, recipe.seed)
+    if isinstance(validation, float | int):
+        return hold_out(images, sources, validation, recipe.seed)
     if split_file is None:
         raise DataError(
             "validation is 'official', but no official split lies with the data; set it to a "

@@ -8,11 +8,13 @@ from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from bne.data.benchmarks import find_benchmark
 from bne.data.images import DataError
 from bne.evaluation.identity import Materials, digest, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from bne.data.images import ImageSet
     from bne.engine.recipe import Recipe
@@ -64,6 +66,7 @@ def plan(
     *,
     weights: str | None = None,
     images: ImageSet | None = None,
+    split_file: Path | None = None,
 ) -> list[Item]:
     """All runs of an experiment, the first seed of every row before any second one.
 
@@ -74,16 +77,20 @@ def plan(
         weights: initial weights of all runs, instead of the recipe's; a file need not be at hand,
             since a table of what is recorded can be had without it.
         images: that the runs are for, if they are at hand.
+        split_file: the official split that lies with them, if one does. It decides what
+            `validation: auto` is; without images the benchmark's declaration does.
 
     Raises:
         DataError: A setting is unknown or impossible.
     """
     if not experiment.rows or not experiment.targets:
         raise DataError(f"{experiment.name} has no rows or no targets: there is nothing to run.")
+    official = split_file is not None if images else _declares_split(experiment)
     starts = {}
     for row in experiment.rows:
         recipe = experiment.recipe({**overrides, "target": experiment.targets[0]}, row)
         recipe = replace(recipe, weights=weights) if weights else recipe
+        recipe = recipe.settle_validation(official=official)
         starts[row.title] = Item(
             experiment.name,
             row.title,
@@ -107,6 +114,11 @@ def estimate(items: Sequence[Item], records: Iterable[Record]) -> float | None:
         past.setdefault(_kind(record.settings), []).append(record.seconds)
     expected = [past.get(_kind(item.settings)) for item in items]
     return sum(fmean(seconds) for seconds in expected if seconds) if all(expected) else None
+
+
+def _declares_split(experiment: Experiment) -> bool:
+    name = experiment.benchmark
+    return name is not None and find_benchmark(name).split_file is not None
 
 
 def _kind(settings: Mapping[str, Any]) -> str:

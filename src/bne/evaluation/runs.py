@@ -35,6 +35,7 @@ class Job:
         analyse: whether trained networks are analysed where no table needs it.
         keep_models: whether the runs' folders stay, with the trained networks.
         skip_bad: whether images that cannot be read are left out.
+        allow_gaps: whether source domains may lack classes that others have.
     """
 
     data: Path
@@ -46,6 +47,7 @@ class Job:
     analyse: bool = True
     keep_models: bool = False
     skip_bad: bool = False
+    allow_gaps: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
         folder,
         device=job.device,
         split_file=official_split(prepared.images, job.data),
+        allow_gaps=job.allow_gaps,
         analyse=analyse if job.analyse or item.analysed else None,
         resume=True,
     )
