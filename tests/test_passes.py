@@ -1,4 +1,4 @@
-"""Copies of an image share the convolutions before the first batch norm, to the same result."""
+"""A convolution of the images is done once for all their passes, to the same result."""
 
 import copy
 
@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import bne
-from bne.passes import SharedInput
+from bne.passes import SharedConv1d, SharedConv2d, unshare
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
@@ -37,6 +37,17 @@ class PreActivated(nn.Module):
         return self.head((stem + self.stem(self.norm(stem)) + x).mean((2, 3)))
 
 
+class InPlace(nn.Module):
+    """A network that overwrites what its first convolution gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 6, 3), nn.Hardswish(inplace=True), *small_cnn()[1:])
+
+    def forward(self, x):
+        return self.body(x)
+
+
 class Strip(nn.Module):
     """A network of one spatial dimension."""
 
@@ -49,7 +60,7 @@ class Strip(nn.Module):
         return self.head(self.body(x.flatten(2)).mean(2))
 
 
-MADE = {"cnn": small_cnn, "scaled": Scaled, "pre-activated": PreActivated}
+MADE = {"cnn": small_cnn, "scaled": Scaled, "pre-activated": PreActivated, "in place": InPlace}
 
 
 @pytest.fixture
@@ -66,33 +77,50 @@ def differing(model, **options):
 def without_sharing(net):
     net = copy.deepcopy(net)
     for module in net.modules():
-        SharedInput.detach(module)
+        unshare(module)
     return net
 
 
-def rows_met(net, run):
-    """How many rows every convolution that may be shared treats, call by call."""
-    met = []
-    hooked = [module for module in net.modules() if module._forward_pre_hooks]
-    handles = [m.register_forward_pre_hook(lambda _, x: met.append(len(x[0]))) for m in hooked]
-    run()
-    for handle in handles:
-        handle.remove()
+def rows_convolved(monkeypatch, run):
+    """How many rows of images are convolved, call by call."""
+    met, convolve = [], F.conv2d
+
+    def counting(x, *args):
+        if x.shape[1] == 3:
+            met.append(len(x))
+        return convolve(x, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "conv2d", counting)
+        run()
     return met
 
 
 @pytest.mark.parametrize("name", [*MADE, "strip"])
-@pytest.mark.parametrize("options", [{}, {"nearest": 2}, {"max_branches": 2}])
-def test_answers_are_those_without_sharing(batch, name, options):
+@pytest.mark.parametrize(
+    "options", [{}, {"nearest": 2}, {"max_branches": 2}, {"mix": "statistics"}, {"max_images": 4}]
+)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_answers_are_those_without_sharing(batch, name, options, gradients):
     model = Strip() if name == "strip" else MADE[name]()
     net = differing(model, **options).eval()
-    ours, theirs = (one.explain(batch[0]) for one in (net, without_sharing(net)))
+    with torch.set_grad_enabled(gradients):
+        ours, theirs = (one.explain(batch[0]) for one in (net, without_sharing(net)))
     torch.testing.assert_close(ours.logits, theirs.logits)
     torch.testing.assert_close(ours.branch_logits, theirs.branch_logits, equal_nan=True)
 
 
 @pytest.mark.parametrize("name", MADE)
-@pytest.mark.parametrize("options", [{}, {"nearest": 2}, {"max_branches": 2}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"nearest": 2},
+        {"max_branches": 2},
+        {"weight_gradient": False},
+        {"branch_statistics": "population"},
+    ],
+)
 def test_a_training_step_is_that_without_sharing(batch, name, options):
     images, labels, ids = batch
     net = differing(MADE[name](), **options).train()
@@ -103,33 +131,70 @@ def test_a_training_step_is_that_without_sharing(batch, name, options):
     torch.testing.assert_close(ours, theirs)
 
 
-def test_the_images_are_treated_once_for_all_branches(batch):
-    net = differing(small_cnn()).eval()
-    assert rows_met(net, lambda: net.explain(batch[0])) == [9, 9]  # in the instance pass as well
+@pytest.mark.parametrize(
+    ("options", "without"),
+    [
+        ({}, [9, 27]),
+        ({"nearest": 2}, [9, 18]),
+        ({"mix": "statistics"}, [9, 9]),
+        ({"max_branches": 1}, [9, 9, 9, 9]),
+    ],
+)
+def test_images_are_convolved_once(batch, monkeypatch, options, without):
+    net = differing(small_cnn(), **options).eval()
+    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0])) == [9]
     plain = without_sharing(net)
-    plain.model[0].register_forward_pre_hook(lambda *_: None)
-    assert rows_met(plain, lambda: plain.explain(batch[0])) == [9, 27]
+    assert rows_convolved(monkeypatch, lambda: plain.explain(batch[0])) == without
+    assert rows_convolved(monkeypatch, lambda: [net.embed(batch[0]) for _ in "ab"]) == [9, 9]
 
 
-def test_a_copy_shares_by_itself(batch):
+def test_training_without_the_weights_gradient_convolves_once_with_one(batch, monkeypatch):
+    net = differing(small_cnn(), weight_gradient=False).train()
+    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9, 9]
+    net.weight_gradient = True
+    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9]
+
+
+def test_a_copy_shares_by_itself(batch, monkeypatch):
+    other = copy.deepcopy(differing(small_cnn()).eval())
+    assert rows_convolved(monkeypatch, lambda: other.explain(batch[0])) == [9]
+
+
+def test_nothing_is_kept(batch):
     net = differing(small_cnn()).eval()
-    other = copy.deepcopy(net)
-    assert rows_met(other, lambda: other.explain(batch[0])) == [9, 9]
+    net.explain(batch[0])
+    assert net._passes.shared is None
+    with pytest.raises(RuntimeError):
+        net.explain(batch[0][:, :2])
+    assert net._passes.shared is None
 
 
-def test_only_what_may_meet_images_is_hooked():
-    net = bne.convert(PreActivated(), DOMAINS)
-    hooked = [name for name, module in net.model.named_modules() if module._forward_hooks]
-    assert hooked == ["stem"]
+def test_only_plain_convolutions_before_the_first_norm_are_shared():
+    class Own(nn.Conv2d):
+        pass
+
+    model = nn.Sequential(Own(3, 3, 1), *small_cnn())
+    shared = [name for name, m in bne.convert(model, DOMAINS).model.named_modules()
+              if isinstance(m, SharedConv1d | SharedConv2d)]  # fmt: skip
+    assert shared == ["1"]
 
 
 @pytest.mark.parametrize("back", [bne.revert, lambda net: net.branch("art")])
-def test_plain_networks_have_no_hooks_but_the_user_s(back):
+def test_plain_networks_have_plain_convolutions(back):
     model = small_cnn()
-    model[0].register_forward_hook(lambda *_: None)
     plain = back(bne.convert(model, DOMAINS))
-    assert len(plain[0]._forward_hooks) == 1
-    assert not plain[0]._forward_pre_hooks
+    assert list(map(type, plain)) == list(map(type, model))
+    assert vars(plain[0]).keys() == vars(model[0]).keys()
+    assert str(plain) == str(model)
+
+
+def test_a_parametrised_convolution_is_left_alone(batch):
+    """Its weights may be computed anew in every pass."""
+    model = small_cnn().double()
+    nn.utils.parametrizations.spectral_norm(model[0])
+    net = differing(model).eval()
+    assert not isinstance(net.model[0], SharedConv2d)
+    assert net(batch[0]).shape == (9, 4)
 
 
 def test_no_images(batch):

@@ -13,7 +13,7 @@ from bne.embedding import Embedding
 from bne.folding import fold, pays
 from bne.moments import Moments
 from bne.norm import DomainBatchNorm
-from bne.passes import Pass, Rule
+from bne.passes import Pass, Rule, Shared
 from bne.prediction import Prediction, mix, spread
 from bne.recomputing import run_recomputed
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
@@ -150,29 +150,30 @@ class DomainEnsemble(nn.Module):
         return remove(copy.deepcopy(self).model, self._index(domain))
 
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
-        members = domains
-        if domains is not None and self.branch_statistics == "population":
-            with torch.no_grad():
-                self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
-            members = None
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
-            embedding = self._embed(images)
-        if self.mix == "statistics" and not self.training:
-            weights, distances = self._weigh(embedding)
-            logits = _tensor(self._run(images, lambda layer, x: layer.by_mixture(x, weights)))
-            unknown = logits.new_full((), torch.nan)
-            branch_logits = unknown.expand(len(images), len(self.domains), *logits.shape[1:])
+        with Shared(self._passes, images):
+            members = domains
+            if domains is not None and self.branch_statistics == "population":
+                with torch.no_grad():
+                    self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
+                members = None
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+                embedding = self._embed(images)
+            if self.mix == "statistics" and not self.training:
+                weights, distances = self._weigh(embedding)
+                logits = _tensor(self._run(images, lambda layer, x: layer.by_mixture(x, weights)))
+                unknown = logits.new_full((), torch.nan)
+                branch_logits = unknown.expand(len(images), len(self.domains), *logits.shape[1:])
+                return Prediction(logits, weights, distances, branch_logits, embedding)
+            chosen = self._choose(embedding, domains)
+            branch_logits = self._branches(images, chosen, members)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+                # Only now: the branches have updated the domains' statistics.
+                weights, distances = self._weigh(embedding, chosen)
+            own = weights if chosen is None else weights.gather(1, chosen)
+            logits = mix(branch_logits, own, self.mix)
+            if chosen is not None:
+                branch_logits = spread(branch_logits.detach(), chosen, len(self.domains))
             return Prediction(logits, weights, distances, branch_logits, embedding)
-        chosen = self._choose(embedding, domains)
-        branch_logits = self._branches(images, chosen, members)
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
-            # Only now: the branches have updated the domains' statistics.
-            weights, distances = self._weigh(embedding, chosen)
-        own = weights if chosen is None else weights.gather(1, chosen)
-        logits = mix(branch_logits, own, self.mix)
-        if chosen is not None:
-            branch_logits = spread(branch_logits.detach(), chosen, len(self.domains))
-        return Prediction(logits, weights, distances, branch_logits, embedding)
 
     def _weigh(self, embedding: Embedding, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The weights of the domains and their distances, (N, K); 0 for branches not chosen."""
@@ -255,7 +256,7 @@ class DomainEnsemble(nn.Module):
     def _run(self, images: Tensor, rule: Rule, copies: int = 1) -> Any:
         """Sends images, each so many times, through layers that normalise by one rule."""
         with Pass(self._passes, rule):
-            return self.model(self._passes.copy(images, copies))
+            return self.model(self._passes.copies(images, copies))
 
     def _chunks(self, images: Tensor) -> tuple[Tensor, ...]:
         return images.split(self.max_images) if self.max_images and len(images) else (images,)

@@ -1,34 +1,18 @@
-"""Passes through a network: how its layers normalise, and what the copies of an image share.
+"""Passes through a network: how its layers normalise, and what passes of the same images share.
 
-The branches of an image are copies of it in one batch. Until the first batch norm nothing tells
-them apart, so a convolution that meets the copies treats the images once and copies the result.
+An image is run under its own statistics and once under each domain. Until the first batch norm
+nothing tells these runs apart, so a convolution of the images themselves is done once for all.
 """
 
 import threading
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 Rule = Callable[[Any, Tensor], Tensor]
 """What a pass does at every domain-aware layer: takes it and its input, returns the output."""
-
-CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-
-
-class Copies(NamedTuple):
-    """Images, and the network's input in a pass that runs every image several times.
-
-    Attributes:
-        images: (N, ...).
-        number: how often each is run.
-        rows: (number * N, ...), all images, then all again, and so on.
-    """
-
-    images: Tensor
-    number: int
-    rows: Tensor
 
 
 class Passes(threading.local):
@@ -38,18 +22,21 @@ class Passes(threading.local):
 
     Attributes:
         rule: of the current pass.
-        copies: that the network was given in the current pass, if it was given any.
+        shared: what the current passes have in common, if they are known to be of the same images.
     """
 
-    rule: Rule | None = None
-    copies: Copies | None = None
+    def __init__(self) -> None:  # in every thread
+        self.rule: Rule | None = None
+        self.shared: Shared | None = None
 
-    def copy(self, images: Tensor, number: int) -> Tensor:
-        """The input of a pass that runs every image `number` times, (number * N, ...)."""
+    def copies(self, images: Tensor, number: int) -> Tensor:
+        """The input of a pass that runs every image so many times, (number * N, ...)."""
         if number == 1:
             return images
-        self.copies = Copies(images, number, copied(images, number))
-        return self.copies.rows
+        rows = copied(images, number)
+        if self.shared is not None and self.shared.images is images:
+            self.shared.number, self.shared.rows = number, rows
+        return rows
 
     def __reduce__(self) -> tuple[type["Passes"], tuple[()]]:
         return Passes, ()  # a copy, or a module read from a file, is in no pass
@@ -62,48 +49,101 @@ class Pass:
         self.passes, self.rule = passes, rule
 
     def __enter__(self) -> None:
-        self.passes.rule, self.passes.copies = self.rule, None
+        self.passes.rule = self.rule
 
     def __exit__(self, *_: object) -> None:
-        self.passes.rule, self.passes.copies = None, None
+        self.passes.rule = None
 
 
-class SharedInput:
-    """Hooks of a convolution, by which it treats copies of an image once.
+class Shared:
+    """The context of several passes of the same images.
 
     Args:
-        passes: of the network that the convolution belongs to.
+        passes: of the network.
+        images: (N, ...).
+
+    Attributes:
+        number: how often the current pass runs every image.
+        rows: (number * N, ...), its input.
+        done: what layers made of the images, without and with a gradient to lead back.
     """
 
-    def __init__(self, passes: Passes) -> None:
-        self.passes = passes
+    def __init__(self, passes: Passes, images: Tensor) -> None:
+        self.passes, self.images = passes, images
+        self.number = 1
+        self.rows = images
+        self.done: dict[tuple[nn.Module, bool], Tensor] = {}
 
-    def attach(self, module: nn.Module) -> None:
-        """Registers both hooks."""
-        module.register_forward_pre_hook(self.before)
-        module.register_forward_hook(self.after)
+    def __enter__(self) -> None:
+        self.passes.shared = self
 
-    @staticmethod
-    def detach(module: nn.Module) -> None:
-        """Removes what `attach` registered."""
-        for hooks in (module._forward_pre_hooks, module._forward_hooks):
-            for key, hook in list(hooks.items()):
-                if isinstance(getattr(hook, "__self__", None), SharedInput):
-                    del hooks[key]
+    def __exit__(self, *_: object) -> None:
+        self.passes.shared = None
 
-    def before(self, _: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Puts the images in the place of their copies."""
-        copies = self.passes.copies
-        if copies is None or not inputs or inputs[0] is not copies.rows:
-            return None
-        return copies.images, *inputs[1:]
+    def of_images(self, layer: nn.Module, x: Tensor, treat: Callable[[Tensor], Tensor]) -> Tensor:
+        """What a layer makes of `x`, which it treats only if it has not done so before.
 
-    def after(self, _: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> Tensor | None:
-        """Copies what the images gave."""
-        copies = self.passes.copies
-        if copies is None or not inputs or inputs[0] is not copies.images:
-            return None
-        return copied(output, copies.number)
+        Args:
+            layer: that treats every image by itself.
+            x: its input.
+            treat: its forward pass.
+        """
+        if x is not self.images and x is not self.rows:
+            return treat(x)
+        key = layer, torch.is_grad_enabled()
+        if key not in self.done:
+            self.done[key] = treat(self.images)
+        # Always copied: the network may go on in place.
+        return copied(self.done[key], 1 if x is self.images else self.number)
+
+
+class _Convolution(nn.Module):
+    """A convolution that may be one of the images themselves.
+
+    Attributes:
+        passes: what the network is doing, shared by all its layers.
+    """
+
+    passes: Passes
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - by that name in torch
+        """Convolves, but images that are run several times only once."""
+        shared, treat = self.passes.shared, super().forward
+        return treat(input) if shared is None else shared.of_images(self, input, treat)
+
+
+class SharedConv1d(_Convolution, nn.Conv1d):
+    """See `share`."""
+
+
+class SharedConv2d(_Convolution, nn.Conv2d):
+    """See `share`."""
+
+
+class SharedConv3d(_Convolution, nn.Conv3d):
+    """See `share`."""
+
+
+_SHARED: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Conv1d: SharedConv1d,
+    nn.Conv2d: SharedConv2d,
+    nn.Conv3d: SharedConv3d,
+}
+_PLAIN = {shared: plain for plain, shared in _SHARED.items()}
+
+
+def share(module: nn.Module, passes: Passes) -> None:
+    """Lets a module, if it is a plain convolution, treat images that are run several times once."""
+    if type(module) in _SHARED:
+        module.__class__ = _SHARED[type(module)]
+        module.passes = passes  # type: ignore[assignment]
+
+
+def unshare(module: nn.Module) -> None:
+    """Undoes `share`."""
+    if type(module) in _PLAIN:
+        module.__class__ = _PLAIN[type(module)]
+        del module.passes
 
 
 def copied(x: Tensor, number: int) -> Tensor:

@@ -13,7 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from bne.moments import Moments, at_least_float32, pool
 from bne.norm import FUSED, DomainBatchNorm
-from bne.passes import CONVOLUTIONS, Passes, SharedInput
+from bne.passes import Passes, share, unshare
 
 Momentum = float | None | Literal["keep"]
 
@@ -72,8 +72,7 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
             f"its normalisation layers are: {_norms(model)}"
         )
     for module in _before(next(iter(layers)), model):
-        if isinstance(module, CONVOLUTIONS):
-            SharedInput(passes).attach(module)
+        share(module, passes)
     return _exchange(model, layers)
 
 
@@ -88,7 +87,7 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
         layer: _plain_layer(layer, domain) for layer in domain_layers(model)
     }
     for module in model.modules():
-        SharedInput.detach(module)
+        unshare(module)
     return _exchange(model, layers)
 
 

@@ -11,6 +11,7 @@ from bne.ensemble import convert
 from bne.methods.policy import BranchMethod, When
 from bne.methods.registry import register
 from bne.norm import DomainBatchNorm
+from bne.passes import Shared
 from bne.surgery import Momentum, domain_layers
 
 
@@ -104,8 +105,8 @@ class DNet(BranchMethod):
                 seen.append(self._domain_logits(layer, x[: x.shape[0] // branches], count))
             return layer.by_domain(x, ids, members)
 
-        # `repeat` would lose the channels-last layout.
-        output: Tensor = self.net._run(torch.cat([images] * branches), rule)
+        with Shared(self.net._passes, images):
+            output: Tensor = self.net._run(images, rule, branches)
         branch_logits = output.unflatten(0, (branches, count)).transpose(0, 1)
         weights = seen[0].softmax(1)
         logits = (weights.unsqueeze(2) * branch_logits).sum(1)
