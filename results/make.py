@@ -26,6 +26,7 @@ from page.runs_section import others_section, seconds_section, start_section
 from page.settings_section import settings_section
 from page.summary_section import summary_section
 from page.tables_section import missing_section, tables_section
+from page.variation_section import variation_section
 
 from bne.evaluation.records import read
 
@@ -75,6 +76,7 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
             notes["causes"],
             *_headed(
                 {
+                    "One thing changed": variation_section(records),
                     "Length of training": length_section(everything),
                     "Optimiser": optimiser_section(search) if search else "",
                     "The course of training": course_section(records),

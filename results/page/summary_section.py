@@ -54,10 +54,12 @@ def _by_the_papers_settings(records: Sequence[Record]) -> str:
 
 def _orders(records: Sequence[Record]) -> str:
     verdicts = Counter(order.verdict.strip("*") for order in orders(records))
+    left = verdicts.total() - sum(verdicts[verdict] for verdict in ("yes", "no", "open"))
+    rest = f", {left} not run yet" if left else ""
     return (
         f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} are as "
-        f"in the paper, {verdicts['no']} the other way round, {verdicts['open']} within the error, "
-        "the others not run yet."
+        f"in the paper, {verdicts['no']} the other way round, {verdicts['open']} within the error"
+        f"{rest}."
     )
 
 
