@@ -6,9 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.func import functional_call
 
 import bne
-from bne.passes import SharedConv1d, SharedConv2d, unshare
+from bne.methods import DNet
+from bne.passes import SharedConv2d, unshare
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
@@ -21,6 +23,61 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return self.body(x * 2)
+
+
+class ChangesInput(nn.Module):
+    """A network that overwrites its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = small_cnn()
+
+    def forward(self, x):
+        return self.body(x.mul_(0.3).add_(0.5))
+
+
+class Leaves(ChangesInput):
+    """The same without overwriting."""
+
+    def forward(self, x):
+        return self.body(x * 0.3 + 0.5)
+
+
+class Repeats(nn.Module):
+    """A network that convolves its input several times, in place or not."""
+
+    def __init__(self, in_place=False):
+        super().__init__()
+        self.in_place = in_place
+        self.stem = nn.Conv2d(3, 3, 3, padding=1)
+        self.rest = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        for _ in range(3):
+            if self.in_place:
+                x += self.stem(x)
+            else:
+                x = x + self.stem(x)
+        return self.head(self.rest(x).flatten(1))
+
+
+class OtherWeights(Repeats):
+    """A network that uses its convolution with two sets of weights."""
+
+    def forward(self, x):
+        other = functional_call(self.stem, {"weight": self.stem.weight * 2}, (x,))
+        return self.head(self.rest(self.stem(x) + other).flatten(1))
+
+
+class Precisions(Repeats):
+    """A network that uses its convolution in two precisions."""
+
+    def forward(self, x):
+        exact = torch.autocast("cpu", enabled=False)
+        with exact:
+            own = F.conv2d(self.stem(x), torch.ones(3, 3, 1, 1))
+        return self.head(self.rest(own + self.stem(x)).flatten(1))
 
 
 class PreActivated(nn.Module):
@@ -48,19 +105,14 @@ class InPlace(nn.Module):
         return self.body(x)
 
 
-class Strip(nn.Module):
-    """A network of one spatial dimension."""
-
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.ReLU())
-        self.head = nn.Linear(4, 4)
-
-    def forward(self, x):
-        return self.head(self.body(x.flatten(2)).mean(2))
-
-
-MADE = {"cnn": small_cnn, "scaled": Scaled, "pre-activated": PreActivated, "in place": InPlace}
+MADE = {
+    "cnn": small_cnn,
+    "scaled": Scaled,
+    "pre-activated": PreActivated,
+    "in place": InPlace,
+    "repeats": Repeats,
+    "other weights": OtherWeights,
+}
 
 
 @pytest.fixture
@@ -96,14 +148,13 @@ def rows_convolved(monkeypatch, run):
     return met
 
 
-@pytest.mark.parametrize("name", [*MADE, "strip"])
+@pytest.mark.parametrize("name", MADE)
 @pytest.mark.parametrize(
     "options", [{}, {"nearest": 2}, {"max_branches": 2}, {"mix": "statistics"}, {"max_images": 4}]
 )
 @pytest.mark.parametrize("gradients", [False, True])
 def test_answers_are_those_without_sharing(batch, name, options, gradients):
-    model = Strip() if name == "strip" else MADE[name]()
-    net = differing(model, **options).eval()
+    net = differing(MADE[name](), **options).eval()
     with torch.set_grad_enabled(gradients):
         ours, theirs = (one.explain(batch[0]) for one in (net, without_sharing(net)))
     torch.testing.assert_close(ours.logits, theirs.logits)
@@ -155,6 +206,95 @@ def test_training_without_the_weights_gradient_convolves_once_with_one(batch, mo
     assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9]
 
 
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_other_dimensions(dimensions):
+    convolution, norm = getattr(nn, f"Conv{dimensions}d"), getattr(nn, f"BatchNorm{dimensions}d")
+    pool = getattr(nn, f"AdaptiveAvgPool{dimensions}d")
+    model = nn.Sequential(convolution(3, 4, 3), norm(4), nn.ReLU(), pool(1), nn.Flatten())
+    net = differing(model).eval()
+    assert type(net.model[0]).__name__ == f"SharedConv{dimensions}d"
+    images = torch.randn(5, 3, *(4,) * dimensions, dtype=torch.double)
+    torch.testing.assert_close(net(images), without_sharing(net)(images))
+
+
+def test_dnet_shares_too(batch, monkeypatch):
+    net = DNet(small_cnn(), DOMAINS).double().eval()
+    assert rows_convolved(monkeypatch, lambda: net.predict(batch[0])) == [9]
+
+
+OPTIONS = [
+    {},
+    {"branch_statistics": "population"},
+    {"max_branches": 1},
+    {"weight_gradient": False},
+]
+
+
+def same_weights(one, other):
+    other.load_state_dict(one.state_dict())
+    return one.double(), other.double()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_network_that_changes_its_input(batch, options):
+    """Every pass, and the caller, has images of its own."""
+    images, _, ids = batch
+    nets = [differing(m, **options).train() for m in same_weights(ChangesInput(), Leaves())]
+    mine = images.clone()
+    changed, left = (net.explain(mine, ids).logits for net in nets)
+    torch.testing.assert_close(changed, left)
+    assert torch.equal(mine, images)
+
+
+def test_dnet_of_a_network_that_changes_its_input(batch):
+    one, other = (
+        DNet(randomise_norms(m), DOMAINS).double().eval()
+        for m in same_weights(ChangesInput(), Leaves())
+    )
+    other.load_state_dict(one.state_dict())
+    mine = batch[0].clone()
+    torch.testing.assert_close(one.predict(mine), other.predict(mine))
+    assert torch.equal(mine, batch[0])
+
+
+@torch.no_grad()
+def test_a_network_that_changes_its_input_between_convolutions(batch):
+    one, other = (differing(m).eval() for m in same_weights(Repeats(in_place=True), Repeats()))
+    torch.testing.assert_close(one(batch[0].clone()), other(batch[0]))
+
+
+@torch.no_grad()
+def test_two_precisions_in_a_pass(batch):
+    net = randomise_norms(bne.convert(Precisions(), DOMAINS)).eval()
+    images = batch[0].float()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(net(images), without_sharing(net)(images))
+
+
+def test_the_gradient_reaches_the_images(batch):
+    net = differing(small_cnn()).eval()
+    gradients = []
+    for one in (net, without_sharing(net)):
+        images = batch[0].clone().requires_grad_()
+        one(images).square().sum().backward()
+        gradients.append(images.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_call_within_a_call(batch):
+    """A distance that places other images, by the network itself."""
+    net = differing(small_cnn()).eval()
+    expected, plain = net.explain(batch[0]), net.distance
+
+    def distance(embedding, known):
+        net.distance = plain
+        net.explain(batch[0][:2] + 1)
+        return plain(embedding, known)
+
+    net.distance = distance
+    torch.testing.assert_close(net.explain(batch[0]).logits, expected.logits)
+
+
 def test_a_copy_shares_by_itself(batch, monkeypatch):
     other = copy.deepcopy(differing(small_cnn()).eval())
     assert rows_convolved(monkeypatch, lambda: other.explain(batch[0])) == [9]
@@ -175,7 +315,7 @@ def test_only_plain_convolutions_before_the_first_norm_are_shared():
 
     model = nn.Sequential(Own(3, 3, 1), *small_cnn())
     shared = [name for name, m in bne.convert(model, DOMAINS).model.named_modules()
-              if isinstance(m, SharedConv1d | SharedConv2d)]  # fmt: skip
+              if isinstance(m, SharedConv2d)]  # fmt: skip
     assert shared == ["1"]
 
 
@@ -195,6 +335,13 @@ def test_a_parametrised_convolution_is_left_alone(batch):
     net = differing(model).eval()
     assert not isinstance(net.model[0], SharedConv2d)
     assert net(batch[0]).shape == (9, 4)
+
+
+def test_export_for_any_number_of_images(batch):
+    net = differing(small_cnn()).eval()
+    any_number = ({0: torch.export.Dim("n", min=2)},)
+    program = torch.export.export(net, (batch[0],), dynamic_shapes=any_number, strict=False)
+    torch.testing.assert_close(program.module()(batch[0][:5]), net(batch[0][:5]))
 
 
 def test_no_images(batch):

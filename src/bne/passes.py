@@ -31,12 +31,11 @@ class Passes(threading.local):
 
     def copies(self, images: Tensor, number: int) -> Tensor:
         """The input of a pass that runs every image so many times, (number * N, ...)."""
-        if number == 1:
-            return images
-        rows = copied(images, number)
-        if self.shared is not None and self.shared.images is images:
-            self.shared.number, self.shared.rows = number, rows
-        return rows
+        shared = self.shared
+        if shared is not None and shared.images is images:
+            shared.number, shared.rows = number, copied(images, number)
+            return shared.rows
+        return images if number == 1 else copied(images, number)
 
     def __reduce__(self) -> tuple[type["Passes"], tuple[()]]:
         return Passes, ()  # a copy, or a module read from a file, is in no pass
@@ -64,15 +63,15 @@ class Shared:
 
     Attributes:
         number: how often the current pass runs every image.
-        rows: (number * N, ...), its input.
-        done: what layers made of the images, without and with a gradient to lead back.
+        rows: (number * N, ...), its input, until a convolution has met it.
+        done: what convolutions made of the images, by their weights and with or without gradient.
     """
 
     def __init__(self, passes: Passes, images: Tensor) -> None:
         self.passes, self.images = passes, images
-        self.number = 1
-        self.rows = images
-        self.done: dict[tuple[nn.Module, bool], Tensor] = {}
+        self.number = 0
+        self.rows: Tensor | None = None
+        self.done: dict[tuple[object, ...], Tensor] = {}
 
     def __enter__(self) -> None:
         self.passes.shared = self
@@ -81,20 +80,22 @@ class Shared:
         self.passes.shared = None
 
     def of_images(self, layer: nn.Module, x: Tensor, treat: Callable[[Tensor], Tensor]) -> Tensor:
-        """What a layer makes of `x`, which it treats only if it has not done so before.
+        """A convolution's output for `x`; if that is the pass's input, made once for all passes.
 
         Args:
-            layer: that treats every image by itself.
+            layer: the convolution.
             x: its input.
             treat: its forward pass.
         """
-        if x is not self.images and x is not self.rows:
+        if x is not self.rows:
             return treat(x)
-        key = layer, torch.is_grad_enabled()
+        # A network may change its input in place, before this and after: so `x` is what counts, not
+        # the images, and it counts once. It may go on in place too: so the result is copied.
+        self.rows = None
+        key = layer, layer.weight, torch.is_grad_enabled()
         if key not in self.done:
-            self.done[key] = treat(self.images)
-        # Always copied: the network may go on in place.
-        return copied(self.done[key], 1 if x is self.images else self.number)
+            self.done[key] = treat(x[: self.images.shape[0]])
+        return copied(self.done[key], self.number)
 
 
 class _Convolution(nn.Module):

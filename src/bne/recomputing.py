@@ -41,7 +41,7 @@ def run_recomputed(
     if not compiling:  # a compiler repeats in its own way, which leaves tracking out
         options["context_fn"] = contexts
     with Pass(passes, rule):
-        # Not `passes.copy`: a compiler lets what is run again set nothing outside.
+        # Not `passes.copies`: a compiler lets what is run again set nothing outside.
         return checkpoint(lambda images: model(copied(images, copies)), images, **options)
 
 

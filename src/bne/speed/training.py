@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 def entries(settings: Settings) -> list[Entry]:
     """The plain step, distance training (DT), and the warm-up.
 
-    A DT step cannot beat K + 1 passes of each image (K branches and the instance pass) at the
-    plain network's best time for one image, which many images at once find on a GPU. Where the
-    weights are detached, one of these passes has no backward pass.
+    A DT step takes every image through the network K + 1 times (K branches and the instance pass),
+    but for the first convolution. So it is compared with K + 1 times the plain network's best time
+    for one image, which many images at once find on a GPU. Where the weights are detached, one of
+    these passes has no backward pass.
     """
     graph, count, domains = settings.on_gpu, settings.images, settings.domains
     steps = [Case("training", count * more, graph) for more in plain_multiples(settings)]
