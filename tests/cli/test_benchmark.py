@@ -210,6 +210,12 @@ def test_a_class_that_a_source_lacks_must_be_allowed(
         "or train with such gaps by allow_gaps=True (--allow-gaps)."
     ]
     assert not (tmp_path / "out").exists()
+    # Whether images can be read is not known without reading them.
+    assert bne(*command, "--dry-run") == (1 if how == "absent" else 0)
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == (errors if how == "absent" else [])
+    assert bne(*command, "--dry-run", "--allow-gaps") == 0
+    capsys.readouterr()
     assert bne(*command, "--allow-gaps", "--json") == 0
     captured = capsys.readouterr()
     notes = [line for line in captured.err.splitlines() if line.startswith("Note: ")]
@@ -236,7 +242,11 @@ def test_what_auto_came_to_is_recorded_and_found_again(
     settings = [*SETTINGS, "--set", "validation=auto", "--targets", "photo", "--rule", "last"]
     command = ("benchmark", "--out", tmp_path / "out", *settings, "--methods", "deepall", "--json")
     assert bne(*command, "--data", data) == 0
-    ours = json.loads(capsys.readouterr().out)
+    captured = capsys.readouterr()
+    start = "Held out for validation: source images,"
+    assert captured.err.count(start) == 1
+    assert f"{start} by the official split {data / 'split.csv'}.\n" in captured.err
+    ours = json.loads(captured.out)
     (record,) = read(tmp_path / "out/records.jsonl")
     assert record.settings["validation"] == "official"
     assert {s["images"] for s in record.epochs[-1]["validation"].values()} == {2}
@@ -246,7 +256,9 @@ def test_what_auto_came_to_is_recorded_and_found_again(
 
     (data / "split.csv").unlink()
     assert bne(*command, "--data", data) == 0
-    assert "1 run, 1 to do" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "1 run, 1 to do" in said
+    assert f"{start} 10 % of every class.\n" in said
     assert [r.settings["validation"] for r in read(tmp_path / "out/records.jsonl")] == [
         "official",
         0.1,

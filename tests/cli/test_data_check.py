@@ -202,4 +202,6 @@ def test_a_missing_official_split_is_wrong(
 ) -> None:
     write(tmp_path, *names("art photo", "cat dog", 1))
     assert bne("data", "check", tmp_path, "--benchmark", "pacs") == 1
-    assert "split.csv" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "Wrong: The official split of PACS, split.csv, is missing; make it from" in output
+    assert "Errno" not in output

@@ -219,6 +219,30 @@ def test_a_class_whose_images_are_all_skipped_is_missing_too(
     assert "Note: art has no images of noon to train on" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "expected"),
+    [
+        ("(art|photo)/noon/", "target sketch has the class 'noon', of which no source"),
+        ("photo/", "photo has no images to train on; leave it out of sources."),
+        ("sketch/", "The target 'sketch' has no images; hold out another."),
+        ("photo/(night/[1-7]|noon/[3-7])", "per_domain is 4, but photo has 3 images to train on"),
+    ],
+)
+def test_what_is_left_after_skipping_is_checked_too(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str], spoilt: str, expected: str
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    for file in copy.rglob("*.png"):
+        if re.match(spoilt, file.relative_to(copy).as_posix()):
+            file.write_bytes(b"no image")
+    command = ("train", "--data", copy, "--target", "sketch", *SMALL, "--set", "validation=0.25")
+    assert bne(*command, "--skip-bad", "--allow-gaps") == 1
+    error = capsys.readouterr().err
+    assert error.splitlines()[-1].startswith(f"Error: {expected}")
+    assert "Note: " not in error
+    assert not (here / "runs").exists()
+
+
 def test_a_class_that_only_the_target_lacks_is_noted(
     data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -267,7 +291,7 @@ def test_an_official_split_is_followed_unless_another_is_asked_for(
     assert bne(*command, "--out", "faulty") == 1
     assert capsys.readouterr().err == (
         f"Error: {table}: 1 images are not in it, the first art_painting/night/0.png; "
-        "mend the table.\n"
+        "mend the table, or hold out a share with validation=0.1.\n"
     )
     assert not Path("faulty").exists()
 

@@ -1,4 +1,5 @@
 import csv
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -87,20 +88,44 @@ def test_official_split(tmp_path: Path) -> None:
     rows = "a,0/0,train\na,0/1,crossval\na,0/2,train\nb,0/9,train\n"
     split = official(images, ["a"], table(tmp_path / "split.csv", rows))["a"]
     assert (split.train, split.validation) == ((0, 2), (1,))
-    with pytest.raises(DataError, match=r"split.csv: 2 images are not in it, the first b/0/0"):
-        official(images, ["b"], tmp_path / "split.csv")
-    with pytest.raises(DataError, match="line 2: the split 'test' is neither train nor crossval"):
-        official(images, ["a"], table(tmp_path / "split.csv", "a,0/0,test\n"))
-    with pytest.raises(DataError, match="cannot be read"):
-        official(images, ["a"], tmp_path / "none.csv")
+    with pytest.raises(DataError, match="no domain 'c' here"):
+        official(images, ["c"], tmp_path / "split.csv")
 
 
-def test_rows_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("domain,file,split\na,0/0,train\n", ": 1 images are not in it, the first a/0/1"),
+        ("domain,file,split\na,0/0,crossval\na,0/1,crossval\n", ": no image of a is in train"),
+        (
+            "domain,file,split\na,0/0,test\n",
+            ", line 2: the split 'test' is neither train nor crossval",
+        ),
+        ("domain,file,split\na,0/0,\n", ", line 2: 'split' is empty; fill it in"),
+        ("domain,file\na,0/0\n", ": needs the columns domain, file, split; found domain, file"),
+        (
+            "domain,file,split\na,0/0,train\na,0/1,train\na,0/0,crossval\n",
+            ", lines 2 and 4: a/0/0 is in train and in crossval",
+        ),
+    ],
+)
+def test_a_faulty_table_is_refused_with_a_way_out(
+    tmp_path: Path, content: str, problem: str
+) -> None:
+    path = tmp_path / "split.csv"
+    path.write_text(content)
+    with pytest.raises(DataError) as caught:
+        official(image_set({"a": [2]}), ["a"], path)
+    way_out = "; mend the table, or hold out a share with validation=0.1."
+    assert str(caught.value) == f"{path}{problem}{way_out}"
+    path.unlink()
+    with pytest.raises(DataError, match=r"cannot be read .*; mend the table, or hold out"):
+        official(image_set({"a": [2]}), ["a"], path)
+
+
+def test_a_row_may_be_there_twice(tmp_path: Path) -> None:
     images = image_set({"a": [2]})
-    rows = "a,0/0,train\na,0/1,train\na,0/0,crossval\n"
-    with pytest.raises(DataError, match=r"csv, lines 2 and 4: a/0/0 is in train and in crossval"):
-        official(images, ["a"], table(tmp_path / "split.csv", rows))
-    rows = "a,0/0,train\na,0/1,crossval\na,0/0,train\n"  # said twice, but the same
+    rows = "a,0/0,train\na,0/1,crossval\na,0/0,train\n"
     split = official(images, ["a"], str(table(tmp_path / "split.csv", rows)))["a"]
     assert (split.train, split.validation) == ((0,), (1,))
 
@@ -112,6 +137,46 @@ def test_a_domain_without_training_images_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"split\.csv: no image of a is in train"):
         official(images, ["a", "b"], path)
     assert official(images, ["b"], path)["b"].train == (2,)
+
+
+def test_images_that_a_csv_lists_are_found_by_their_file_names(tmp_path: Path) -> None:
+    images = ("far/off/dog/1.png,dog,photo", "far/off/dog/2.png,dog,photo", "cat/1.png,cat,photo")
+    (tmp_path / "images.csv").write_text("\n".join(["path,class,domain", *images]))
+    rows = "photo,dog/1.png,train\nphoto,dog/2.png,crossval\nphoto,cat/1.png,train\n"
+    listed = open_images(tmp_path / "images.csv")
+    split = official(listed, ["photo"], table(tmp_path / "split.csv", rows))["photo"]
+    assert [listed.files[i].name for i in split.validation] == ["photo/dog/far/off/dog/2.png"]
+    assert len(split.train) == 2
+
+
+def test_a_source_without_images_is_to_be_left_out(tmp_path: Path) -> None:
+    images = image_set({"a": [0], "b": [10]})
+    message = r"^a has no images to train on; leave it out of sources\.$"
+    for fraction in (0, 0.1):
+        with pytest.raises(DataError, match=message):
+            hold_out(images, ["b", "a"], fraction)
+    with pytest.raises(DataError, match=message):
+        official(images, ["a"], table(tmp_path / "split.csv", "b,0/0,train\n"))
+
+
+def test_the_documented_way_to_make_the_split_of_pacs(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = shared / "data/pacs/split.csv"
+    with path.open() as file:
+        rows = list(csv.DictReader(file))
+    classes = sorted({row["file"].partition("/")[0] for row in rows})
+    for row in rows:
+        label = classes.index(row["file"].partition("/")[0]) + 1
+        with Path(f"{row['domain']}_{row['split']}_kfold.txt").open("a") as file:
+            file.write(f"{row['domain']}/{row['file']} {label}\n")
+        Path(f"{row['domain']}_test_kfold.txt").write_text("")  # of both parts, and not needed
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text()
+    (block,) = (b for b in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "kfold" in b)
+    exec(block, {})
+    made, ours = (set(p.read_text().splitlines()) for p in (Path("split.csv"), path))
+    assert made == ours
 
 
 def test_official_split_of_pacs(shared: Path) -> None:

@@ -74,7 +74,7 @@ def check(words: list[str]) -> None:
     """Checks what can be known of a command line without running it."""
     match words:
         case ["bne", "train" | "benchmark", *_]:
-            with pytest.MonkeyPatch.context() as patch:
+            with small_recipes(), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", [*_without_data(words), "--dry-run"])
                 assert _exit_code(cli.main) == 0, words
         case ["bne", *rest]:

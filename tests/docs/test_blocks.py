@@ -126,16 +126,16 @@ def test_the_examples_of_help_texts_are_checked_too(workplace: Path) -> None:
 
 
 def test_what_the_questions_say_of_our_results_is_so() -> None:
-    """`Does it always help?` speaks of a smaller gain than the paper's, and a loss on cartoon."""
+    """`Does it always help?` speaks of a smaller gain than the paper's, and none on cartoon."""
     text = (ROOT / "docs" / "results.md").read_text()
     section = text[text.index("## The paper's orders and gaps") :]
     gaps = {}
-    for name in ("ours, last", "the paper"):
+    for name in ("ours, last", "the paper", "error by the number of images"):
         row = next(line for line in section.splitlines() if line.startswith(f"| {name} |"))
         cells = [cell.split()[0].replace("−", "-") for cell in row.strip("|").split("|")[1:]]
         targets = ("art", "cartoon", "photo", "sketch", "all")
         gaps[name] = dict(zip(targets, map(float, cells), strict=True))
-    assert gaps["ours, last"]["cartoon"] < 0
+    assert abs(gaps["ours, last"]["cartoon"]) < gaps["error by the number of images"]["cartoon"]
     assert gaps["ours, last"]["all"] < gaps["the paper"]["all"]
 
 

@@ -56,7 +56,7 @@ def test_a_class_that_a_source_lacks_is_refused_unless_allowed(tmp_path: Path) -
     with pytest.raises(DataError) as caught:
         check(images)
     assert str(caught.value) == (
-        "photo has no images of dog, elk and quick has no images of dog to train on, though other "
+        "photo has no images of dog, elk; quick has no images of dog to train on, though other "
         "source domains have; add some, or train with such gaps by allow_gaps=True (--allow-gaps)."
     )
     check(images, allow_gaps=True)
@@ -134,14 +134,53 @@ def test_a_faulty_official_split_is_not_passed_over(tmp_path: Path) -> None:
     for content, message in {
         "\n".join(["domain,file,split", *lines[:10], *lines[20:]]): "10 images are not in it",
         "\n".join(["domain,file,split", *lines[:-11], *lines[-10:]]): "1 images are not in it",
-        "a,b\n1,2": "split.csv",
-        "": "split.csv",
+        "a,b\n1,2": "split.csv.*or hold out a share with validation=0.1",
+        "": "split.csv.*or hold out a share with validation=0.1",
     }.items():
         table.write_text(content)
         for validation in ("official", "auto"):
             with pytest.raises(DataError, match=message):
                 check(images, official_split(images, tmp_path), validation=validation)
         check(images, official_split(images, tmp_path), validation=0.1)
+
+
+def test_some_domains_of_a_benchmark_are_enough(tmp_path: Path) -> None:
+    write(tmp_path, *names("cartoon photo", "cat", 10))
+    table = tmp_path / "split.csv"
+    lines = [
+        f"{name.replace('/', ',', 1)},{'crossval' if name[-5] < '4' else 'train'}"
+        for name in names("art_painting cartoon photo sketch", "cat", 10)
+    ]
+    table.write_text("\n".join(["domain,file,split", *lines]))
+    images = open_images(tmp_path)
+    assert official_split(images, tmp_path) == table
+    check(images, table, target=["photo"], validation="official", per_domain=6)
+    with pytest.raises(DataError, match="per_domain is 7, but cartoon has 6 images"):
+        check(images, table, target=["photo"], per_domain=7)
+
+
+def test_a_csv_beside_the_official_split_follows_it(tmp_path: Path) -> None:
+    domains = "art_painting cartoon photo sketch"
+    found = names(domains, "cat", 4)
+    rows = [f"kfold/{name},cat,{name.partition('/')[0]}" for name in found]
+    (tmp_path / "images.csv").write_text("\n".join(["path,class,domain", *rows]))
+    lines = [f"{n.replace('/', ',', 1)},{'crossval' if n[-5] < '2' else 'train'}" for n in found]
+    (tmp_path / "split.csv").write_text("\n".join(["domain,file,split", *lines]))
+    images = open_images(tmp_path / "images.csv")
+    table = official_split(images, tmp_path / "images.csv")
+    check(images, table, per_domain=2)
+    with pytest.raises(DataError, match="has 2 images to train on"):
+        check(images, table, per_domain=3)
+
+
+def test_a_domain_without_images_is_refused(images: ImageSet) -> None:
+    for domain, message in {
+        "sketch": "^The target 'sketch' has no images; hold out another.$",
+        "art": "^art has no images to train on; leave it out of sources.$",
+    }.items():
+        others = images.indices_of([name for name in images.domains if name != domain])
+        with pytest.raises(DataError, match=message):
+            check(images.select(others), allow_gaps=True)
 
 
 def test_a_split_beside_other_data_is_not_taken_for_official(

@@ -301,6 +301,21 @@ def test_a_class_that_a_source_lacks_must_be_allowed(images, tmp_path) -> None:
     assert run(target, less, tmp_path / "target").accuracy["last"]["photo"].images == 16
 
 
+def test_a_class_that_only_the_target_has_is_refused(images, tmp_path) -> None:
+    kept = [
+        number
+        for number, file in enumerate(images.images.files)
+        if "/tree/" not in file.name or file.name.startswith("sketch/")
+    ]
+    less = dataclasses.replace(
+        images, images=images.images.select(kept), pixels=images.pixels[kept]
+    )
+    for allow_gaps in (False, True):
+        with pytest.raises(DataError, match=r"^target sketch has the class 'tree', of which no"):
+            run(small.recipe("deepall"), less, tmp_path / "run", allow_gaps=allow_gaps)
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_official_split_is_followed_by_itself_and_recorded(images, tmp_path) -> None:
     table = tmp_path / "split.csv"
     names = (f.name for f in images.images.files)

@@ -183,6 +183,8 @@ def benchmark(
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
+    if images:
+        benchmark_runs.check(left, images, split_file, allow_gaps=allow_gaps)
     if dry_run:
         return benchmark_output.show_plan(items, left, seconds, as_json)
     if report:
@@ -204,8 +206,7 @@ def benchmark(
             skip_bad=skip_bad,
             allow_gaps=allow_gaps,
         )
-        benchmark_runs.check(left, images, job)
-        failed = benchmark_runs.carry_out(left, images, job, cluster)
+        failed = benchmark_runs.carry_out(left, images, split_file, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
     benchmark_output.show_table(experiment, found, rules, output.value, as_json, failed)

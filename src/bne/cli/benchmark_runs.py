@@ -37,19 +37,24 @@ def choose_cluster(
     return Cluster(address, gpus_per_run or 1.0)
 
 
-def check(items: "Sequence[Item]", images: "ImageSet", job: "Job") -> None:
+def check(
+    items: "Sequence[Item]", images: "ImageSet", split_file: Path | None, *, allow_gaps: bool
+) -> None:
     """Finds what is wrong with any of the runs before the first one starts."""
-    from bne.engine.recipe_checks import check_data, check_settings, official_split
+    from bne.engine.recipe_checks import check_data, check_settings
 
-    split_file = official_split(images, job.data)
     for row in {item.row: item for item in items}.values():
         check_settings(row.recipe)
     for item in {(item.row, item.target): item for item in items}.values():
-        check_data(item.recipe, images, split_file, allow_gaps=job.allow_gaps)
+        check_data(item.recipe, images, split_file, allow_gaps=allow_gaps)
 
 
 def carry_out(
-    items: "Sequence[Item]", images: "ImageSet", job: "Job", cluster: "Cluster | None"
+    items: "Sequence[Item]",
+    images: "ImageSet",
+    split_file: Path | None,
+    job: "Job",
+    cluster: "Cluster | None",
 ) -> "list[Outcome]":
     """Carries out the runs; returns those that failed."""
     from rich.console import Console
@@ -65,8 +70,8 @@ def carry_out(
             prepared = common.prepare(images, job.cache, size, skip_bad=job.skip_bad, show=True)
             readable = prepared.images
     if len(readable) < len(images):
-        check(items, readable, job)
-    _show_notes(items, readable, job.data)
+        check(items, readable, split_file, allow_gaps=job.allow_gaps)
+    _show_notes(items, readable, split_file)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
@@ -81,12 +86,12 @@ def carry_out(
     return failed
 
 
-def _show_notes(items: "Sequence[Item]", images: "ImageSet", data: Path) -> None:
+def _show_notes(items: "Sequence[Item]", images: "ImageSet", split_file: Path | None) -> None:
     """Says once what one should know of the runs though nothing is wrong."""
-    from bne.engine.recipe_checks import official_split
-    from bne.engine.recipe_notes import notes
+    from bne.engine.recipe_notes import held_out_way, notes
 
-    split_file = official_split(images, data)
-    recipes = {item.target: item.recipe for item in items}.values()
+    recipes = {(item.row, item.target): item.recipe for item in items}.values()
     for note in dict.fromkeys(n for recipe in recipes for n in notes(recipe, images, split_file)):
         typer.echo(f"Note: {note}", err=True)
+    for way in dict.fromkeys(held_out_way(recipe, split_file) for recipe in recipes):
+        typer.echo(f"Held out for validation: source images, {way}.", err=True)

@@ -81,7 +81,7 @@ def _check(path: Path, benchmark: str | None) -> "Report":
         report = check_images(images, declaration, lambda: progress.advance(task))
     if declaration and declaration.split_file:
         folder = path if path.is_dir() else path.parent
-        report = _with_split(report, images, folder / declaration.split_file)
+        report = _with_split(report, images, folder / declaration.split_file, declaration.title)
     notes = list(report.notes)
     if passed_over := count_passed_over(path):
         notes.append(describe(passed_over))
@@ -90,12 +90,18 @@ def _check(path: Path, benchmark: str | None) -> "Report":
     return replace(report, notes=tuple(notes))
 
 
-def _with_split(report: "Report", images: "ImageSet", table: Path) -> "Report":
+def _with_split(report: "Report", images: "ImageSet", table: Path, title: str) -> "Report":
     """Also reports what is wrong with the benchmark's official split."""
     from bne.data.images import DataError
     from bne.data.splits import official
 
     try:
+        if not table.is_file():
+            raise DataError(
+                f"The official split of {title}, {table.name}, is missing; make it from the lists "
+                f"that {title} is distributed with, see docs/data.md, or hold out a share with "
+                "validation=0.1."
+            )
         official(images, images.domains, table)
     except DataError as error:
         return replace(report, errors=(*report.errors, str(error)))

@@ -114,6 +114,8 @@ def train(
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []
     prepared = common.prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)
+    if prepared.skipped:
+        check_data(chosen, prepared.images, split_file, allow_gaps=allow_gaps)
     if first:
         _show_notes(chosen, prepared.images, split_file)
         typer.echo(held_out(chosen, prepared.images, split_file), err=True)

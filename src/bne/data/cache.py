@@ -176,10 +176,10 @@ class _Cache:
 
 def _bad_images(problems: Collection[str], total: int) -> DataError:
     lines = "\n".join(f"  {problem}" for problem in problems)
-    return DataError(
-        f"{len(problems)} of {total} images cannot be read; mend them, or leave them out with "
-        f"skip_bad=True (--skip-bad):\n{lines}"
-    )
+    way_out = "mend them, or leave them out with skip_bad=True (--skip-bad)"
+    if len(problems) == total:
+        way_out = "mend at least some of them"
+    return DataError(f"{len(problems)} of {total} images cannot be read; {way_out}:\n{lines}")
 
 
 def _cannot_write(folder: Path, error: OSError, needed: int) -> DataError:

@@ -49,15 +49,15 @@ def hold_out(
         The split of every source domain, by name.
 
     Raises:
-        DataError: A source is unknown or too small for a single validation image, or `fraction`
-            is not between 0 and 1.
+        DataError: A source is unknown, has no images or is too small for a single validation
+            image, or `fraction` is not between 0 and 1.
     """
     if not 0 <= fraction < 1:
         raise DataError(f"The validation fraction is {fraction}; it must be at least 0, below 1.")
     splits = {}
     for source in _at_least_one(sources):
         by_class = defaultdict(list)
-        for index in images.indices_of([source]):
+        for index in _indices(images, source):
             by_class[images.files[index].label].append(index)
         validation = set[int]()
         for indices in by_class.values():
@@ -75,6 +75,8 @@ def hold_out(
 def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dict[str, Split]:
     """Splits as the benchmark's own table says: `train` trains, `crossval` validates.
 
+    Images are found in the table by domain, class and file name, whatever folders they lie in.
+
     Args:
         images: All images, targets included.
         sources: The domains to train on.
@@ -84,22 +86,19 @@ def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dic
         The split of every source domain, by name.
 
     Raises:
-        DataError: A source is unknown; or the table lacks one of its images, leaves none of them
-            to train on, or is malformed.
+        DataError: A source is unknown or has no images; or the table lacks one of its images,
+            leaves none of them to train on, or is malformed.
     """
     trains = _read_parts(Path(table))
     splits = {}
     for source in _at_least_one(sources):
-        names = {index: images.files[index].name for index in images.indices_of([source])}
+        names = {index: _listed_name(images, index) for index in _indices(images, source)}
         absent = [name for name in names.values() if name not in trains]
         if absent:
-            raise DataError(
-                f"{table}: {len(absent)} images are not in it, the first {absent[0]}; mend the"
-                " table."
-            )
+            raise _faulty(f"{table}: {len(absent)} images are not in it, the first {absent[0]}")
         validation = {index for index, name in names.items() if not trains[name]}
         if len(validation) == len(names):
-            raise DataError(f"{table}: no image of {source} is in train; mend the table.")
+            raise _faulty(f"{table}: no image of {source} is in train")
         splits[source] = _split(images, source, validation)
     return splits
 
@@ -108,19 +107,38 @@ def _read_parts(table: Path) -> dict[str, bool]:
     """Whether each image, by name, is to train on."""
     trains: dict[str, bool] = {}
     lines: dict[str, int] = {}
-    for line, row in read_rows(table, ("domain", "file", "split")):
+    try:
+        rows = list(read_rows(table, ("domain", "file", "split")))
+    except DataError as error:
+        raise _faulty(str(error).removesuffix(".")) from error
+    for line, row in rows:
         if row["split"] not in PARTS:
-            raise DataError(
-                f"{table}, line {line}: the split {row['split']!r} is neither train nor crossval."
+            raise _faulty(
+                f"{table}, line {line}: the split {row['split']!r} is neither train nor crossval"
             )
         name = f"{row['domain']}/{row['file']}"
         part, first = PARTS[row["split"]], lines.setdefault(name, line)
         if trains.setdefault(name, part) != part:
-            raise DataError(
-                f"{table}, lines {first} and {line}: {name} is in train and in crossval; remove"
-                " one of the lines."
-            )
+            raise _faulty(f"{table}, lines {first} and {line}: {name} is in train and in crossval")
     return trains
+
+
+def _listed_name(images: ImageSet, index: int) -> str:
+    """What the table calls an image: a dataset that is a CSV has whole paths in its names."""
+    file = images.files[index]
+    name = file.name.rpartition("/")[2]
+    return f"{images.domains[file.domain]}/{images.classes[file.label]}/{name}"
+
+
+def _faulty(problem: str) -> DataError:
+    return DataError(f"{problem}; mend the table, or hold out a share with validation=0.1.")
+
+
+def _indices(images: ImageSet, source: str) -> list[int]:
+    indices = images.indices_of([source])
+    if not indices:
+        raise DataError(f"{source} has no images to train on; leave it out of sources.")
+    return indices
 
 
 def _at_least_one(sources: Sequence[str]) -> Sequence[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bne.data.benchmarks import BENCHMARKS
 from bne.data.images import DataError
-from bne.engine.recipe_classes import check_classes, taught_classes
+from bne.engine.recipe_classes import check_classes, check_target
 from bne.engine.recipe_types import convert
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ def check_data(
 
     Raises:
         DataError: There is one domain only; or one is not there, or has too few images, or lacks
-            a class, or the target has a class that no source has; the message names it.
+            a class, or the target has no images or a class that no source has; the message names
+            it.
     """
     from bne.engine.setting import split_sources
 
@@ -101,14 +102,7 @@ def check_data(
             )
     if not allow_gaps:
         check_classes(images, splits)
-    taught = set().union(*taught_classes(images, splits).values())
-    for file in images.files:
-        domain = images.domains[file.domain]
-        if domain in recipe.target and file.label not in taught:
-            raise DataError(
-                f"target {domain} has the class {images.classes[file.label]!r}, of which no source "
-                "domain has an image to train on; remove the class, or add images to a source."
-            )
+    check_target(images, splits, recipe.target)
 
 
 def check_weights(recipe: Recipe) -> None:
@@ -126,7 +120,9 @@ def check_weights(recipe: Recipe) -> None:
 
 
 def official_split(images: ImageSet, data: Path) -> Path | None:
-    """The official split that lies with the data, if they are a benchmark that has one.
+    """The official split that lies with the data, if they are of a benchmark that has one.
+
+    Some of the benchmark's domains are enough to recognise it.
 
     Args:
         images: of the data.
@@ -134,7 +130,7 @@ def official_split(images: ImageSet, data: Path) -> Path | None:
     """
     folder = data if data.is_dir() else data.parent
     for benchmark in BENCHMARKS.values():
-        if benchmark.split_file and set(benchmark.domains) == set(images.domains):
+        if benchmark.split_file and set(images.domains) <= set(benchmark.domains):
             table = folder / benchmark.split_file
             return table if table.is_file() else None
     return None

@@ -1,4 +1,4 @@
-"""Classes that some of the domains trained on lack."""
+"""Classes that some of the domains lack."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bne.data.images import DataError
 from bne.data.wording import readable_list
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from bne.data.images import ImageSet
     from bne.data.splits import Split
@@ -51,6 +51,26 @@ def check_classes(images: ImageSet, splits: Mapping[str, Split]) -> None:
     if missing:
         gaps = [f"{d} has no images of {readable_list(names)}" for d, names in missing.items()]
         raise DataError(
-            f"{readable_list(gaps, ' and ')} to train on, though other source domains have; add "
+            f"{readable_list(gaps, '; ')} to train on, though other source domains have; add "
             "some, or train with such gaps by allow_gaps=True (--allow-gaps)."
         )
+
+
+def check_target(images: ImageSet, splits: Mapping[str, Split], target: Sequence[str]) -> None:
+    """Refuses target domains without images, and classes of theirs that no source domain has.
+
+    Raises:
+        DataError: There is one; the message names it.
+    """
+    taught = set().union(*taught_classes(images, splits).values())
+    for domain in target:
+        numbers = images.indices_of([domain])
+        if not numbers:
+            raise DataError(f"The target {domain!r} has no images; hold out another.")
+        for number in numbers:
+            label = images.files[number].label
+            if label not in taught:
+                raise DataError(
+                    f"target {domain} has the class {images.classes[label]!r}, of which no source "
+                    "domain has an image to train on; remove the class, or add images to a source."
+                )

@@ -57,10 +57,13 @@ def held_out(recipe: Recipe, images: ImageSet, split_file: Path | None) -> str:
     splits = split_sources(recipe, images, split_file).values()
     count = sum(len(split.validation) for split in splits)
     total = count + sum(len(split.train) for split in splits)
-    share = recipe.settle_validation(official=split_file is not None).validation
-    way = (
-        f"by the official split {split_file}"
-        if share == "official"
-        else f"{100 * float(share):g} % of every class"
-    )
+    way = held_out_way(recipe, split_file)
     return f"Held out for validation: {count} of {total} source images, {way}."
+
+
+def held_out_way(recipe: Recipe, split_file: Path | None) -> str:
+    """By which split images are held out: `10 % of every class`."""
+    share = recipe.settle_validation(official=split_file is not None).validation
+    if share == "official":
+        return f"by the official split {split_file}"
+    return f"{100 * float(share):g} % of every class"

@@ -15,7 +15,7 @@ from bne.data.splits import hold_out, official
 from bne.data.transform import EvalTransform
 from bne.engine import precision
 from bne.engine.randomness import seed_generators
-from bne.engine.recipe_classes import check_classes
+from bne.engine.recipe_classes import check_classes, check_target
 from bne.methods import find
 from bne.models import preprocessing
 
@@ -92,14 +92,10 @@ class Setting:
         splits = split_sources(recipe, images, split_file)
         if not allow_gaps:
             check_classes(images, splits)
+        if not recipe.target:
+            raise DataError("target names no domain; hold out at least one.")
+        check_target(images, splits, recipe.target)
         target = {domain: tuple(images.indices_of([domain])) for domain in recipe.target}
-        empty = [domain for domain, numbers in target.items() if not numbers]
-        if empty or not target:
-            raise DataError(
-                f"The target {empty[0]!r} has no images; hold out another."
-                if empty
-                else "target names no domain; hold out at least one."
-            )
         if recipe.train.epochs < 1:
             raise DataError("train.epochs is 0; train for at least one epoch.")
         if recipe.patience is not None and not any(s.validation for s in splits.values()):
