@@ -8,7 +8,7 @@ from bne.speed.settings import Case
 from tests.speed.settings import settings
 
 
-def lines(part, device, milliseconds, **others) -> dict[tuple[str, int, int, bool, str], Measurement]:
+def lines(part, device, milliseconds, **others) -> dict[tuple[object, ...], Measurement]:
     """All lines but compiled ones by what, K, images, graph and unit.
 
     `milliseconds` says how long a case takes.
