@@ -80,8 +80,9 @@ def test_pages_ask_for_nothing_from_elsewhere(browser: Any, address: str, width:
 
 def test_search_finds_a_question(browser: Any, address: str) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"{address}/docs/api/core.html")
-    page.fill("input.md-search__input", "mixed batches")
+    # What is typed before the page has its index is lost.
+    page.goto(f"{address}/docs/api/core.html", wait_until="networkidle")
+    page.locator("input.md-search__input").press_sequentially("mixed batches")
     page.wait_for_selector(".md-search-result__link")
     found = page.eval_on_selector_all(".md-search-result__link", "all => all.map(a => a.href)")
     assert any("questions.html" in link for link in found)

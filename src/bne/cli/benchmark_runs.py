@@ -87,11 +87,10 @@ def carry_out(
 
 
 def _show_notes(items: "Sequence[Item]", images: "ImageSet", split_file: Path | None) -> None:
-    """Says once what one should know of the runs though nothing is wrong."""
-    from bne.engine.recipe_notes import held_out_way, notes
+    """Says what one should know of the runs, and how images are held out."""
+    from bne.engine.recipe_notes import held_out_way
 
     recipes = {(item.row, item.target): item.recipe for item in items}.values()
-    for note in dict.fromkeys(n for recipe in recipes for n in notes(recipe, images, split_file)):
-        typer.echo(f"Note: {note}", err=True)
+    common.show_notes(recipes, images, split_file)
     for way in dict.fromkeys(held_out_way(recipe, split_file) for recipe in recipes):
         typer.echo(f"Held out for validation: source images, {way}.", err=True)

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from bne.data.images import ImageSet
     from bne.data.prepared import PreparedImages
+    from bne.engine.recipe import Recipe
 
 SOURCES = "A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV."
 
@@ -101,3 +104,11 @@ def prepare(
     for problem in prepared.skipped:
         console.print(f"Skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
     return prepared
+
+
+def show_notes(recipes: "Iterable[Recipe]", images: "ImageSet", split_file: Path | None) -> None:
+    """Says once what one should know of runs though nothing is wrong."""
+    from bne.engine.recipe_notes import notes
+
+    for note in dict.fromkeys(n for recipe in recipes for n in notes(recipe, images, split_file)):
+        typer.echo(f"Note: {note}", err=True)

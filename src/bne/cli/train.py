@@ -10,7 +10,6 @@ import typer
 from bne.cli import common, train_output
 
 if TYPE_CHECKING:
-    from bne.data.images import ImageSet
     from bne.engine.listeners import ClosingListener
     from bne.engine.recipe import Recipe
 
@@ -103,7 +102,7 @@ def train(
         check_data(chosen, images, split_file, allow_gaps=allow_gaps)
     if dry_run:
         if data is not None:
-            _show_notes(chosen, images, split_file)
+            common.show_notes([chosen], images, split_file)
         train_output.show_recipe(chosen)
         return
 
@@ -117,7 +116,7 @@ def train(
     if prepared.skipped:
         check_data(chosen, prepared.images, split_file, allow_gaps=allow_gaps)
     if first:
-        _show_notes(chosen, prepared.images, split_file)
+        common.show_notes([chosen], prepared.images, split_file)
         typer.echo(held_out(chosen, prepared.images, split_file), err=True)
     with ExitStack() as stack:
         for listener in listeners:
@@ -138,13 +137,6 @@ def train(
 
 def _name(recipe: str, chosen: "Recipe") -> str:
     return f"{recipe}-{chosen.method}-{'+'.join(chosen.target)}-{chosen.seed}"
-
-
-def _show_notes(recipe: "Recipe", images: "ImageSet", split_file: Path | None) -> None:
-    from bne.engine.recipe_notes import notes
-
-    for note in notes(recipe, images, split_file):
-        typer.echo(f"Note: {note}", err=True)
 
 
 def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:

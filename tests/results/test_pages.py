@@ -1,0 +1,187 @@
+"""docs/results.md says what the records say.
+
+Figures are computed here once more, from the lines of the files as they are.
+"""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from statistics import fmean, pstdev, stdev
+from types import ModuleType
+
+import pytest
+
+from bne.engine.recipe_files import load
+from bne.evaluation.identity import settings
+from bne.evaluation.records import Record
+from tests.results.reading import (
+    FOLDER,
+    TARGETS,
+    Line,
+    accuracy,
+    lines,
+    numbers,
+    row,
+    text,
+    with_seed,
+    write,
+)
+
+
+def test_the_page_is_what_the_records_give(make: ModuleType) -> None:
+    for name, expected in make.pages().items():
+        written = (make.DOCS / name).read_text(encoding="utf-8")
+        assert written == expected, "run python results/make.py"
+        weights = "resnet18_imagenet (reconstructed torchvision V1)"
+        assert written.index(weights) < written.index("| ")
+
+
+@pytest.mark.parametrize("rule", ["last", "validation", "oracle"])
+def test_the_gap(make: ModuleType, tables: list[Line], tmp_path: Path, rule: str) -> None:
+    page = text(make, write(tmp_path, tables=tables, search=lines("search.jsonl")))
+    by_hand = {(line["method"], *line["target"]): accuracy(line, rule) for line in tables}
+    gaps = [by_hand["bne", target] - by_hand["deepall", target] for target in TARGETS]
+    label = {"oracle": "ours, oracle (on the target)"}.get(rule, f"ours, {rule}")
+    section = page[page.index("## The paper's orders") :]
+    assert numbers(row(section, label)) == pytest.approx([*gaps, fmean(gaps)], abs=0.051)
+    assert "[1/3]" in page
+    assert "| BNE (dt,no-warmup) | paper | 79.8 |" in page  # not run: the paper's alone
+
+
+def test_the_course_of_long_runs(make: ModuleType, tmp_path: Path) -> None:
+    runs = [line for line in lines("tables.jsonl") if line["settings"]["train"]["epochs"] == 60]
+    page = text(make, write(tmp_path, tables=runs))
+    section = page[page.index("Does the gap grow?") :]
+    course: dict[str, dict[str, list[float]]] = {"deepall": {}, "bne": {}}
+    for line in runs:
+        epochs = [epoch["target"].values() for epoch in line["epochs"] if epoch["phase"] == "train"]
+        accuracies = [100 * s["correct"] / s["images"] for (s,) in epochs]
+        course[line["method"]][line["target"][0]] = accuracies
+
+    def tens(method: str, *targets: str) -> list[float]:
+        own = course[method]
+        return [fmean(v for t in targets for v in own[t][s : s + 10]) for s in range(0, 60, 10)]
+
+    for method, own in course.items():
+        assert numbers(row(section, method)) == pytest.approx(tens(method, *TARGETS), abs=0.051)
+        wandering = page[page.index("How much the last epoch") :]
+        cells = row(wandering, f"{method} by `pacs-resnet18`, `epoch=220`")
+        spreads = [float(cell.split("±")[1]) for cell in cells]
+        expected = fmean(pstdev(run[40:]) for run in own.values())
+        assert spreads[-1] == pytest.approx(expected, abs=0.051)
+    pairs = zip(tens("bne", "sketch"), tens("deepall", "sketch"), strict=True)
+    gaps = [bne_ - deepall for bne_, deepall in pairs]
+    assert numbers(row(section, "gap, sketch")) == pytest.approx(gaps, abs=0.051)
+    assert "10 (warm-up) | 11–20 (warm-up) | 21–30 (DT)" in section
+    # On other targets there is nothing to compare.
+    other = [line for line in runs if (line["method"] == "bne") == (line["target"] == ["photo"])]
+    assert "Does the gap grow?" not in text(make, write(tmp_path, tables=other))
+
+
+def test_the_main_table(make: ModuleType, tables: list[Line], tmp_path: Path) -> None:
+    page = make.pages(write(tmp_path, tables=tables))["results.md"]
+    by_hand = {(line["method"], *line["target"]): accuracy(line, "last") for line in tables}
+    cells = row(page, "**BNE (c)**: after a warm-up, the whole method")
+    own = [by_hand["bne", target] for target in TARGETS]
+    assert numbers(cells) == pytest.approx([*own, fmean(own)], abs=0.051)
+    assert [cell.split("(")[1] for cell in cells] == ["78.8)", "78.9)", "94.8)", "79.7)", "83.1)"]
+    assert row(page, "InstanceNorm")[0] == "… (62.6)"
+
+
+def test_orders_are_open_within_the_error(
+    make: ModuleType, tables: list[Line], tmp_path: Path
+) -> None:
+    def verdict(fewer: int, targets: tuple[str, ...]) -> list[str]:
+        """With InstanceNorm as DeepAll, but for so many fewer correct answers on each target."""
+        overrides = {"method": "instance-norm", "target": ["sketch"]}
+        usual = settings(load("pacs-resnet18-standard", overrides))
+        others = []
+        for line in tables:
+            if line["method"] == "deepall" and line["target"][0] in targets:
+                other = with_seed(line, 0, -fewer)
+                other["method"] = other["settings"]["method"] = "instance-norm"
+                other["settings"]["options"] = usual["options"]
+                others.append(Record.from_dict(other).to_dict())
+        page = text(make, write(tmp_path, tables=tables + others))
+        return row(page, "BatchNorm > InstanceNorm")[1:3]
+
+    assert verdict(4, TARGETS)[0] == "open"
+    assert verdict(150, TARGETS)[0] == "yes"
+    assert verdict(-80, TARGETS)[0] == "**no**"
+    assert verdict(150, TARGETS[1:3]) == ["yes", "+7.7 (cartoon, photo)"]
+
+
+def test_the_form_of_the_distance(make: ModuleType) -> None:
+    page = make.pages()["results.md"]
+    form, *_ = (json.loads(line) for line in (FOLDER.parent / "distances.jsonl").open())
+    assert (form["spread"], form["form"]) == ("σ", "squared")
+    printed = {"art_painting": (1.18, 0.70, 1.15), "cartoon": (0.94, 1.02, 0.90)}
+    printed["photo"] = (1.19, 0.70, 1.25)
+    differences = []
+    for source, similarities in form["similarity"]["sketch"].items():
+        ours = [100 * v / sum(similarities.values()) for v in similarities.values()]
+        papers = [100 * v / sum(printed[source]) for v in printed[source]]
+        differences += [abs(a - b) for a, b in zip(ours, papers, strict=True)]
+    cells = numbers(row(page, "(μ, σ), squared"))
+    assert cells[1] == pytest.approx(fmean(differences), abs=0.051)
+    accuracies = [form["domain_accuracy"][target] for target in TARGETS]
+    assert cells[2:] == pytest.approx([*accuracies, fmean(accuracies)], abs=0.051)
+
+
+def test_several_seeds(make: ModuleType, tables: list[Line], tmp_path: Path) -> None:
+    more = [with_seed(line, 1, 40 if line["method"] == "bne" else 0) for line in tables]
+    page = text(make, write(tmp_path, tables=tables + more))
+    assert "(2 seeds), DeepAll" in page
+    gaps = []
+    for runs in (tables, more):
+        base, own = (
+            fmean(accuracy(line, "last") for line in runs if line["method"] == method)
+            for method in ("deepall", "bne")
+        )
+        gaps.append(own - base)
+    mean, error = row(page[page.index("## The paper's orders") :], "ours, last")[-1].split(" ± ")
+    assert float(mean) == pytest.approx(fmean(gaps), abs=0.051)
+    assert float(error) == pytest.approx(stdev(gaps) / 2**0.5, abs=0.051)
+
+
+def test_runs_of_no_table_are_shown(make: ModuleType, tables: list[Line], tmp_path: Path) -> None:
+    odd = deepcopy(next(line for line in tables if line["method"] == "bne"))
+    odd["settings"]["options"]["layers"] = ["bn1"]
+    page = text(make, write(tmp_path, tables=tables, further=[odd]))
+    (target,) = odd["target"]
+    assert f"| run | rule | {target} | seeds |" in page
+    cells = row(page, "bne, `options.layers=['bn1']` | last")
+    assert cells == [f"{accuracy(odd, 'last'):.1f}", "1"]
+
+
+def test_nothing_is_hidden_when_little_is_recorded(
+    make: ModuleType, search: list[Line], tables: list[Line], tmp_path: Path
+) -> None:
+    empty = text(make, write(tmp_path))
+    assert "No search is recorded." in empty
+    assert "No run is recorded." in empty
+    assert "| Variants of the method |" in empty
+    assert "0 of 60" in empty
+    alone = [line for line in search if line["method"] == "deepall"]
+    page = text(make, write(tmp_path, search=alone, tables=tables[:1]))
+    assert "No setting was tried with every method on every target." in page
+    assert "are not both recorded" in page
+    assert "1 of 60" in page
+
+
+def test_what_is_inside(make: ModuleType, tables: list[Line], tmp_path: Path) -> None:
+    page = text(make, write(tmp_path, tables=tables))
+    (line,) = (one for one in tables if (one["method"], one["target"]) == ("bne", ["sketch"]))
+    found, sources = line["analysis"]["target"]["accuracy"], line["analysis"]["sources"]
+    scores = [found["prediction"], *found["by_rank"]]
+    scores += [found["by_weighting"][name] for name in ("bhattacharyya", "uniform")]
+    expected = [100 * s["sketch"]["correct"] / s["sketch"]["images"] for s in scores]
+    inside = page[page.index("## Inside") :]
+    assert numbers(row(inside, "bne | sketch")) == pytest.approx(expected, abs=0.051)
+    blocks = inside[inside.index("Share of each block") :]
+    shares = numbers(row(blocks, "bne | sketch"))
+    assert shares[0] == pytest.approx(100 * sources["layers"]["bn1"]["share"], abs=0.051)
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    own = [s["correct"] / s["images"] for s in sources["domain_accuracy"]["train"].values()]
+    domains = inside[inside.index("How often images") :]
+    assert numbers(row(domains, "bne | sketch"))[0] == pytest.approx(100 * fmean(own), abs=0.051)
