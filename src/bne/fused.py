@@ -1,4 +1,4 @@
-"""When layers use the fused kernels of `bne.kernels`."""
+"""When layers use the kernels of `bne.kernels`."""
 
 from functools import cache
 from typing import Any
@@ -12,29 +12,51 @@ from bne.moments import values_per_channel
 def kernels_for(samples: Tensor) -> Any:
     """`bne.kernels` if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
     suit = (
-        samples.is_cuda
-        and samples.dtype.itemsize <= 4
-        and samples.ndim > 3
+        samples.ndim > 3
         and samples.shape[1] == 1
-        and samples.numel() > 0
+        and _pay(samples)
         and values_per_channel(samples) < 2**22
-        # A compiler fuses the plain form by itself.
-        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
-        and _are_worth_a_launch(samples)
     )
     return _import_kernels() if suit else None
 
 
-def _are_worth_a_launch(samples: Tensor) -> bool:
+def pooling_for(images: Tensor) -> Any:
+    """`bne.kernels.pooling` if it can treat (N, C, H, W) and pays, otherwise None."""
+    suit = (
+        images.ndim == 4
+        and images.is_contiguous(memory_format=torch.channels_last)
+        and not images.is_contiguous()
+        and images.is_floating_point()
+        and _pay(images)
+        and images[0].numel() < 2**31
+    )
+    kernels = _import_kernels() if suit else None
+    return kernels and kernels.pooling
+
+
+def _pay(x: Tensor) -> bool:
+    """Whether our kernels can be had for these activations and save more than they cost."""
+    return (
+        x.is_cuda
+        and x.dtype.itemsize <= 4
+        and x.numel() > 0
+        # A compiler fuses the plain form by itself.
+        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+        and _are_worth_a_launch(x)
+    )
+
+
+def _are_worth_a_launch(x: Tensor) -> bool:
     """Whether our kernels, whose launch costs the CPU more than torch's, save more than that."""
     recorded = torch.cuda.is_current_stream_capturing()  # launched once, for all replays
-    return recorded or torch.is_grad_enabled() or samples.numel() >= 2**22
+    return recorded or torch.is_grad_enabled() or x.numel() >= 2**22
 
 
 @cache
 def _import_kernels() -> Any:
     try:
         from bne import kernels
+        from bne.kernels import pooling  # noqa: F401 - for `pooling_for`
     except ModuleNotFoundError as error:  # Triton comes with torch on some systems only
         if error.name != "triton":
             raise

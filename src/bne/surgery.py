@@ -14,6 +14,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from bne.moments import Moments, at_least_float32, pool
 from bne.norm import FUSED, DomainBatchNorm
 from bne.passes import Passes, share, unshare
+from bne.pooling import fuse, unfuse
 
 Momentum = float | None | Literal["keep"]
 
@@ -73,6 +74,8 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
         )
     for module in _before(next(iter(layers)), model):
         share(module, passes)
+    for module in model.modules():
+        fuse(module)
     return _exchange(model, layers)
 
 
@@ -88,6 +91,7 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
     }
     for module in model.modules():
         unshare(module)
+        unfuse(module)
     return _exchange(model, layers)
 
 

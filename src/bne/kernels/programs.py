@@ -255,3 +255,67 @@ def gradient_apply(
             value = tl.load(x + where, mask=mask, other=0).to(tl.float32)
             gradient += value * slope[None, :] + offset[None, :]
     tl.store(dx + where, gradient.to(dx.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def max_pool(
+    x, y, places, height, width, out_height, out_width,
+    CHANNELS: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, ABOVE: tl.constexpr, BESIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The maxima of a line of windows, and the place in its window where each was found first."""
+    line = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ours = at < out_width * CHANNELS
+    top = (line % out_height).to(tl.int32) * DOWN - ABOVE
+    left = at // CHANNELS * ACROSS - BESIDE
+    here = x + line // out_height * height * width * CHANNELS + at % CHANNELS
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    place = tl.full((BLOCK,), -1, tl.int32)
+    for i in tl.static_range(HIGH):
+        for j in tl.static_range(WIDE):
+            row = top + i
+            column = left + j
+            right = tl.where((row >= 0) & (row < height), width, 0)
+            inside = ours & (column >= 0) & (column < right)
+            value = tl.load(here + (row * width + column) * CHANNELS, mask=inside, other=0)
+            value = value.to(tl.float32)
+            # As torch has it: NaN is passed on, and where nothing is above -inf the first counts.
+            taken = inside & ((value > best) | (value != value) | (place < 0))
+            best = tl.where(taken, value, best)
+            place = tl.where(taken, i * WIDE + j, place)
+    to = line * out_width * CHANNELS + at
+    tl.store(y + to, best, mask=ours)
+    if places is not None:
+        tl.store(places + to, place, mask=ours)
+
+
+@triton.jit
+def max_pool_gradient(
+    dy, dx, places, height, width, out_height, out_width,
+    CHANNELS: tl.constexpr, HIGH: tl.constexpr, WIDE: tl.constexpr,
+    DOWN: tl.constexpr, ACROSS: tl.constexpr, ABOVE: tl.constexpr, BESIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The gradient of a line of the images, gathered from the windows that it lies in."""
+    line = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    ours = at < width * CHANNELS
+    row = (line % height).to(tl.int32) + ABOVE
+    column = at // CHANNELS + BESIDE
+    windows = line // height * out_height * out_width * CHANNELS + at % CHANNELS
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in tl.static_range((HIGH + DOWN - 1) // DOWN):
+        for j in tl.static_range((WIDE + ACROSS - 1) // ACROSS):
+            down = row // DOWN - i
+            across = column // ACROSS - j
+            below = row - down * DOWN
+            beside = column - across * ACROSS
+            right = tl.where((down >= 0) & (down < out_height) & (below < HIGH), out_width, 0)
+            inside = ours & (across >= 0) & (across < right) & (beside < WIDE)
+            window = windows + (down * out_width + across) * CHANNELS
+            place = tl.load(places + window, mask=inside, other=-1)
+            found = inside & (place == below * WIDE + beside)
+            total += tl.load(dy + window, mask=found, other=0).to(tl.float32)
+    tl.store(dx + line * width * CHANNELS + at, total, mask=ours)
