@@ -24,11 +24,12 @@ def pooling_for(images: Tensor) -> Any:
     """`bne.kernels.pooling` if it can treat (N, C, H, W) and pays, otherwise None."""
     suit = (
         images.ndim == 4
+        and images.is_floating_point()
+        and _pay(images)  # before the order of memory, which vmap does not tell
         and images.is_contiguous(memory_format=torch.channels_last)
         and not images.is_contiguous()
-        and images.is_floating_point()
-        and _pay(images)
-        and images[0].numel() < 2**31
+        and images.numel() // len(images) < 2**29  # offsets in an image, and in a larger output
+        and images.shape[1] * images.shape[3] < 2**25  # a grid's second side
     )
     kernels = _import_kernels() if suit else None
     return kernels and kernels.pooling

@@ -1,7 +1,7 @@
 """Max-pooling of channels-last images as two GPU kernels.
 
-PyTorch's own keeps 64 bits to say where a maximum was, four times what the maximum itself takes.
-Here that is its place in the window, one byte; the backward pass reads it, and scatters nothing.
+PyTorch's own keeps 64 bits to say where in the image a maximum was, four times what the maximum
+itself takes in half precision. Here that is its place in the window, one byte.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class _MaxPool(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, None, None]:
-        (places,) = ctx.saved_tensors
+        # Hooks that keep tensors elsewhere may bring them back in another order of memory.
+        places = ctx.saved_tensors[0].contiguous(memory_format=torch.channels_last)
         number, channels, *outputs = places.shape
         dx = torch.empty(
             (number, channels, *ctx.inputs),

@@ -281,7 +281,7 @@ def max_pool(
             inside = ours & (column >= 0) & (column < right)
             value = tl.load(here + (row * width + column) * CHANNELS, mask=inside, other=0)
             value = value.to(tl.float32)
-            # As torch has it: NaN is passed on, and where nothing is above -inf the first counts.
+            # As torch has it on a CPU: NaN is passed on, and if all are -inf the first counts.
             taken = inside & ((value > best) | (value != value) | (place < 0))
             best = tl.where(taken, value, best)
             place = tl.where(taken, i * WIDE + j, place)
