@@ -144,7 +144,8 @@ class DomainBatchNorm(nn.Module):
             synchronised = self.synchronised and distributed.is_initialized()
             if self.momentum is not None and not synchronised and (kernels := kernels_for(samples)):
                 return self._by_batch_kernel(kernels, x, domains, members, track)
-            statistics = self._batch_statistics(samples, domains, members, track)
+            own = image_moments(samples)
+            statistics = self._batch_statistics(samples, own, domains, members, track)
         elif population is not None:
             statistics = population
         else:
@@ -236,14 +237,21 @@ class DomainBatchNorm(nn.Module):
         return normalised
 
     def _batch_statistics(
-        self, samples: Tensor, domains: Tensor, members: Tensor, track: bool
+        self, samples: Tensor, own: Moments, domains: Tensor, members: Tensor, track: bool
     ) -> Moments:
-        """The K domains' statistics in this batch, (K, C), which may update the running ones."""
-        moments = image_moments(samples)
+        """The K domains' statistics in this batch, (K, C), which may update the running ones.
+
+        Args:
+            samples: (N, rows, C, *spatial).
+            own: the images' own statistics, (N, C).
+            domains: see `by_domain`, and so the rest.
+            members: the same.
+            track: the same.
+        """
         each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
-        belongs = ((domains == each) & members).to(moments.mean.dtype)  # (K, N)
+        belongs = ((domains == each) & members).to(own.mean.dtype)  # (K, N)
         count = belongs.sum(1)
-        batch = pool(moments, belongs / count.clamp_min(1).unsqueeze(1), domains)
+        batch = pool(own, belongs / count.clamp_min(1).unsqueeze(1), domains)
         count = count * values_per_channel(samples)
         if self.synchronised and distributed.is_initialized():
             batch, count = pool_across_processes(batch, count)

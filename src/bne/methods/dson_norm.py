@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bne.moments import Moments, image_moments, samples_of, values_per_channel
+from bne.moments import Moments, samples_of, values_per_channel
 from bne.norm import DomainBatchNorm
 
 Affine = Literal["domain", "shared"]
@@ -62,35 +62,35 @@ class OptimisedNorm(DomainBatchNorm):
         `DomainBatchNorm.by_domain`.
         """
         samples = samples_of(x, domains.shape[0])
-        own = image_moments(samples)
-        statistics = self.population
+        gamma, beta = (values[domains] for values in self._affine())
+        if values_per_channel(samples) == 1:
+            return self.by_map(super().by_domain(x, domains, members, track=track), gamma, beta)
+        x, own = super().by_instance(x, domains.shape[0])
+        known = self.population
+        assert own is not None
+        assert known is not None
         if members is not None and self.training:
-            statistics = self._batch_statistics(samples, domains, members, track)
-        if statistics is not None:
-            share = (
-                self.mixture.sigmoid()[domains].unsqueeze(1)
-                if values_per_channel(samples) > 1
-                else 1.0
-            )
-            pairs = zip(own, statistics, strict=True)
-            own = Moments(*(image + share * (known[domains] - image) for image, known in pairs))
-        return self._rescale(self._normalise(samples, own), domains)
+            known = self._batch_statistics(samples, own, domains, members, track)
+        share = self.mixture.sigmoid()[domains].unsqueeze(1)
+        mean, var = (
+            image + share * (domain[domains] - image)
+            for image, domain in zip(own, known, strict=True)
+        )
+        # Under its own statistics already, an image comes under the mixture by a linear map.
+        spread = (var + self.eps).rsqrt()
+        scale = (own.var + self.eps).sqrt() * spread
+        shift = (own.mean - mean) * spread
+        return self.by_map(x, scale * gamma, torch.addcmul(beta, shift, gamma))
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
         """Normalises every image by its own statistics, and by the mean γ and β of all domains."""
         x, moments = super().by_instance(x, images)
-        return self._rescale(x, None), moments
+        every = (values.mean(0).expand(images, -1) for values in self._affine())
+        return self.by_map(x, *every), moments
 
-    def _rescale(self, x: Tensor, domains: Tensor | None) -> Tensor:
-        """Applies γ and β, those of each image's domain (N,) or their mean."""
-        if self.scales is None or self.shifts is None:
-            return x
-        images = 1 if domains is None else domains.shape[0]
-        samples = samples_of(x, images)
-        shape = (images, 1, self.num_features, *(1,) * (samples.ndim - 3))
-        scale, shift = (
-            values.mean(0) if domains is None else values.expand(self.num_domains, -1)[domains]
-            for values in (self.scales, self.shifts)
-        )
-        scaled = torch.addcmul(shift.view(shape), samples, scale.view(shape))
-        return scaled.to(x.dtype).flatten(0, 1)
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        """γ and β of the domains, (K, C) each."""
+        assert self.running_mean is not None
+        scales = torch.ones_like(self.running_mean) if self.scales is None else self.scales
+        shifts = torch.zeros_like(self.running_mean) if self.shifts is None else self.shifts
+        return scales.expand(self.num_domains, -1), shifts.expand(self.num_domains, -1)
