@@ -47,7 +47,10 @@ def test_the_recipe_is_what_the_final_picks(search: list[Line]) -> None:
             train, options = json.loads(key)
             own = line["settings"]["train"]
             like = all(own[part] == train[part] for part in ("optimiser", "schedule"))
-            if like and own["epochs"] == 20 and line["method"] in tried and not line["seed"]:
+            like &= line["row"] in ("DeepAll", "BNE (dt,warmup)") and own["epochs"] == 20
+            like &= line["settings"]["augmentation"] == "paper" and not line["seed"]
+            like &= line["settings"]["options"].get("distance", "wasserstein") == "wasserstein"
+            if like:
                 found[line["method"], *line["target"]] = held_out(line, "running")
     runs = set.intersection(*(set(found) for found in finals.values()))
     assert {method for method, _ in runs} == {"bne", "deepall"}
