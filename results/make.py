@@ -22,6 +22,7 @@ from page.final import other_finalists
 from page.inside_section import inside_section
 from page.main_section import main_section
 from page.order_section import order_section
+from page.past_section import dson_section, strong_section
 from page.runs_section import others_section, seconds_section, start_section
 from page.settings_section import settings_section
 from page.summary_section import summary_section
@@ -85,6 +86,12 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
                 }
             ),
         ],
+        "Past the paper": _headed(
+            {
+                "Strong augmentation": strong_section(records),
+                "DSON under BNE's weights": dson_section(records),
+            }
+        ),
     }
 
 

@@ -26,9 +26,11 @@ WEIGHTS = "resnet18_imagenet.safetensors"
 WEIGHTS_NAME = "resnet18_imagenet (reconstructed torchvision V1)"
 RECIPE = "pacs-resnet18-standard"
 PAPERS = "pacs-resnet18"  # the paper's own settings
+STRONG = "pacs-resnet18-strong"
 ABLATION = "ablation-pacs-resnet18"
 NORMALISATION = "normalization-pacs-resnet18"
 DEEPALL, BNE = "DeepAll", "BNE (dt,warmup)"
+DSON = "dson"  # a method, of no table
 # What tells runs of one kind apart, and where the weights lie, which is named above every table.
 _NOT_A_KIND = ("method", "target", "sources", "seed", "weights")
 
@@ -125,7 +127,7 @@ WANTED = (
         seeds=1,
         overrides={"options.branch_statistics": "population"},
     ),
-    Wanted("Strong augmentation", ABLATION, rows=(DEEPALL, BNE), recipe="pacs-resnet18-strong"),
+    Wanted("Strong augmentation", ABLATION, rows=(DEEPALL, BNE), recipe=STRONG),
     Wanted(
         "FreezeBatchNorm with clipped gradients",
         NORMALISATION,
@@ -133,7 +135,14 @@ WANTED = (
         seeds=1,
         overrides={"train.optimiser.clip": 1},
     ),
-    Wanted("DSON, averaged and weighted by distance", methods=("deepall", "dson", "dson-bne")),
+    Wanted(
+        "FreezeBatchNorm with gradients clipped less",
+        NORMALISATION,
+        rows=("FreezeBatchNorm",),
+        seeds=2,
+        overrides={"train.optimiser.clip": 10},
+    ),
+    Wanted("DSON", methods=("deepall", DSON), seeds=2),
 )
 
 
@@ -145,6 +154,16 @@ def paper_table(name: str) -> Wanted:
 def papers_settings() -> Wanted:
     """The wanted table that has the paper's own settings."""
     return next(one for one in WANTED if one.recipe == PAPERS)
+
+
+def strong() -> Wanted:
+    """The wanted table of the strong augmentation."""
+    return next(one for one in WANTED if one.recipe == STRONG)
+
+
+def dson() -> Wanted:
+    """The wanted table of DSON."""
+    return next(one for one in WANTED if DSON in one.methods)
 
 
 def weights_of(records: Sequence[Record]) -> str:

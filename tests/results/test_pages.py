@@ -185,3 +185,41 @@ def test_what_is_inside(make: ModuleType, tables: list[Line], tmp_path: Path) ->
     own = [s["correct"] / s["images"] for s in sources["domain_accuracy"]["train"].values()]
     domains = inside[inside.index("How often images") :]
     assert numbers(row(domains, "bne | sketch"))[0] == pytest.approx(100 * fmean(own), abs=0.051)
+
+
+def test_past_the_paper(make: ModuleType) -> None:
+    runs = lines("tables.jsonl")
+    page = make.pages()["results.md"]
+    page = page[page.index("## Past the paper") :]
+    strong = [line for line in runs if line["settings"]["augmentation"] == "strong"]
+    for rule in ("last", "validation", "oracle"):
+        label = {"oracle": "oracle (on the target)"}.get(rule, rule)
+        means = {}
+        for method, name in (("deepall", "DeepAll"), ("bne", "BNE (dt,warmup)")):
+            own = [line for line in strong if line["method"] == method]
+            each = [[accuracy(r, rule) for r in own if r["target"] == [t]] for t in TARGETS]
+            means[method] = [fmean(values) for values in each]
+            shown = numbers(row(page, f"{name} | {label}"))
+            assert shown == pytest.approx([*means[method], fmean(means[method])], abs=0.051)
+        gaps = [b - a for a, b in zip(means["deepall"], means["bne"], strict=True)]
+        shown = numbers(row(page, f"gap | {label}"))
+        assert shown == pytest.approx([*gaps, fmean(gaps)], abs=0.051)
+    found = {}
+    for name, label in (("uniform", "averaged, as in DSON"), ("wasserstein", "weighted by")):
+        values = []
+        for target in TARGETS:
+            own = [r for r in runs if r["method"] == "dson" and r["target"] == [target]]
+            scores = [r["analysis"]["target"]["accuracy"]["by_weighting"][name] for r in own]
+            values.append(fmean(100 * s[target]["correct"] / s[target]["images"] for s in scores))
+        label += " distance, as in BNE" if name == "wasserstein" else ""
+        assert numbers(row(page, label)) == pytest.approx([*values, fmean(values)], abs=0.051)
+        found[name] = values
+    differences = [b - a for a, b in zip(found["uniform"], found["wasserstein"], strict=True)]
+    shown = numbers(row(page, "difference"))
+    assert shown == pytest.approx([*differences, fmean(differences)], abs=0.051)
+
+
+def test_before_anything_past_the_paper_is_run(make: ModuleType, tmp_path: Path) -> None:
+    runs = [line for line in lines("tables.jsonl") if line["method"] in ("deepall", "bne-a")]
+    assert "### Strong augmentation\n\nThe recipe" not in text(make, write(tmp_path, tables=runs))
+    assert "DSON's training" not in text(make, write(tmp_path, tables=runs))
