@@ -28,6 +28,7 @@ from page.settings_section import settings_section
 from page.summary_section import summary_section
 from page.tables_section import missing_section, tables_section
 from page.variation_section import variation_section
+from page.where_section import classes_section, steps_section, weights_section
 
 from bne.evaluation.records import read
 
@@ -71,13 +72,15 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
             notes["in short"],
         ],
         "Main table": [weights_of(everything), main_section(records)],
-        "What was run": [start_section(everything), notes["weights"], notes["rules"]],
         "The paper's orders and gaps": [gap_section(records), order_section(records)],
         "Where this disagrees with the paper": [
-            notes["causes"],
             *_headed(
                 {
-                    "One thing changed": variation_section(records),
+                    "Step by step": steps_section(records),
+                    "Weights in training": weights_section(records),
+                    "By class": classes_section(records),
+                    "Causes": notes["causes"],
+                    "All variants": variation_section(records),
                     "Length of training": length_section(everything),
                     "Optimiser": optimiser_section(search) if search else "",
                     "The course of training": course_section(records),
@@ -92,6 +95,7 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
                 "DSON under BNE's weights": dson_section(records),
             }
         ),
+        "What was run": [start_section(everything), notes["weights"], notes["rules"]],
     }
 
 

@@ -47,8 +47,6 @@ def gap_section(records: Sequence[Record]) -> str:
     columns = [*targets, AVERAGE]
     none = Cell({}, 0)
     rows = [[label, *(gaps.text(own.get(c, none)) for c in columns)] for label, own in ours.items()]
-    whole = [gaps.of_means(bne.get(column), deepall.get(column)) for column in columns]
-    rows.insert(1, ["ours, last, all seeds of each", *whole])
     rows.append(["the paper", *(signed(paper[column], 1) for column in columns)])
     errors = gaps.image_errors(bne, deepall, records)
     if len(errors) == len(targets):
@@ -84,14 +82,16 @@ def length_section(records: Sequence[Record]) -> str:
     rows = []
     for (held_out, epochs, warm_up), values in sorted(found.items()):
         base, own = values.get("deepall", {}), values.get("bne", {})
-        if seeds := sorted(base.keys() & own.keys()):
+        lengths = [one for (name, _, _), one in found.items() if name == held_out]
+        every = [one.get(method, {}).keys() for one in lengths for method in METHODS]
+        if seeds := sorted(set.intersection(*map(set, every))):
             means = [fmean(scores[seed] for seed in seeds) for scores in (base, own)]
             figures = [*(f"{mean:.1f}" for mean in means), signed(means[1] - means[0], 1)]
             rows.append([held_out, f"{epochs} ({warm_up})", *figures, str(len(seeds))])
     text = (
         "The same setting at other lengths of training, last epoch, running statistics, the seeds "
-        "that both methods have; the shortest runs are those of the search. No choice was made by "
-        "this table."
+        "that both methods have at every length; the shortest runs are those of the search. No "
+        "choice was made by this table."
     )
     head = ["target", "epochs (warm-up)", "deepall", "bne", "gap", "seeds"]
     return f"{text}\n\n{table(head, rows)}"

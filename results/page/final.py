@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from page.words import listed, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bne.engine.recipe import Recipe
     from bne.evaluation.records import Record
     from page.search import Tuning
 
@@ -122,12 +124,17 @@ def _by_the_search_alone(search: Sequence[Record]) -> str:
 
 def _is_of_the_final(record: Record) -> bool:
     settings = record.settings
-    standard = load(RECIPE, {"target": ["sketch"]})
+    standard = _standard()
     train = settings["train"]
     length = (train["epochs"], train["warm_up"]) == (standard.train.epochs, standard.train.warm_up)
     alike = settings["exact_statistics"] == standard.exact_statistics
     started = settings["weights"] == WEIGHTS
     return settings["method"] in METHODS and settings["seed"] == 0 and length and alike and started
+
+
+@cache
+def _standard() -> Recipe:
+    return load(RECIPE, {"target": ["sketch"]})
 
 
 def _mean(found: Sequence[Setting], tuning: Tuning) -> Estimate:

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from bne.evaluation.cells import AWAITED, Cell, average, signed
-from bne.evaluation.reference import AVERAGE
+from bne.evaluation.reference import AVERAGE, SUMMARIES
 from bne.evaluation.results import result_tables
 from page.campaign import target
 
@@ -33,7 +33,7 @@ def our_row(one: Table, name: str) -> Row:
 
 def gap(row: Row, base: Row) -> dict[str, Cell]:
     """A cell a target, over the seeds that both rows have, and their average."""
-    targets = [name for name in row if name in base and name != AVERAGE]
+    targets = [name for name in row if name in base and name not in SUMMARIES]
     cells = {name: minus(row[name], base[name]) for name in targets}
     return {**cells, AVERAGE: average(list(cells.values()))}
 
@@ -44,13 +44,6 @@ def minus(one: Cell | None, other: Cell | None) -> Cell:
         return Cell({}, 0)
     common = sorted(one.values.keys() & other.values.keys())
     return Cell({seed: one.values[seed] - other.values[seed] for seed in common}, one.planned)
-
-
-def of_means(one: Cell | None, other: Cell | None) -> str:
-    """The difference of two means, each over all its seeds."""
-    if one is None or other is None or one.mean is None or other.mean is None:
-        return AWAITED
-    return signed(one.mean - other.mean, 1)
 
 
 def papers_gap(one: Table, row: str, base: str) -> dict[str, float]:

@@ -40,8 +40,8 @@ def main_section(records: Sequence[Record]) -> str:
         rows.append([label, *shown])
     text = (
         "Accuracy on the target after the last epoch, in percent, mean ± standard error over "
-        "seeds; in brackets the paper's. [1/3]: so many of the planned seeds are there; … is not "
-        "run on every target yet. Other rules, all other tables and the settings are in "
+        "seeds; in brackets the paper's. [1/3]: so many of the planned seeds are there; … has no "
+        "record: not run yet, or failed. Other rules, all other tables and the settings are in "
         "[Results in detail](results-details.md)."
     )
     return f"{text}\n\n{table(['', *targets, 'average'], rows)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED, Cell, average
+from bne.evaluation.cells import AWAITED, average
 from bne.evaluation.grid import LABELS
 from bne.evaluation.reference import AVERAGE
 from page import analyses, gaps
@@ -14,8 +14,8 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from bne.evaluation.cells import Cell
     from bne.evaluation.records import Record
-    from page.analyses import Value
 
 
 def strong_section(records: Sequence[Record]) -> str:
@@ -49,7 +49,7 @@ def dson_section(records: Sequence[Record]) -> str:
         return ""
     targets = sorted({target(record) for record in own})
     averaged, weighted = (
-        [_cell(own, name, value) for name in targets]
+        [analyses.cell(own, name, value) for name in targets]
         for value in (analyses.prediction, analyses.of_weighting("wasserstein"))
     )
     differences = [gaps.minus(*pair) for pair in zip(weighted, averaged, strict=True)]
@@ -67,11 +67,6 @@ def dson_section(records: Sequence[Record]) -> str:
         "percent. `dson-bne` is the method that answers in the second way."
     )
     return f"{text}\n\n{table(['', *targets, AVERAGE], rows)}"
-
-
-def _cell(records: Sequence[Record], name: str, value: Value) -> Cell:
-    own = {r.settings["seed"]: value(r) for r in records if target(r) == name}
-    return Cell({seed: figure for seed, figure in own.items() if figure is not None}, len(own))
 
 
 def _text(cell: Cell | None) -> str:

@@ -36,10 +36,9 @@ def _gap(records: Sequence[Record]) -> str:
     error = gaps.mean_error(gaps.image_errors(bne, deepall, records))
     return (
         f"**Our settings**: BNE (c) {_with_seeds(bne[AVERAGE])}, DeepAll "
-        f"{_with_seeds(deepall[AVERAGE])}, mean of the four targets after the last epoch: "
-        f"{gaps.of_means(bne[AVERAGE], deepall[AVERAGE])} points, in the paper {signed(paper, 1)}. "
-        f"On the seeds that both have: {_by_rule(ours)}. The number of test images alone gives "
-        f"such a difference a standard error of {error:.1f}."
+        f"{_with_seeds(deepall[AVERAGE])}, mean of the four targets after the last epoch. The gap, "
+        f"in the paper {signed(paper, 1)}, on the seeds that both have: {_by_rule(ours)}. The "
+        f"number of test images alone gives such a difference a standard error of {error:.1f}."
     )
 
 
@@ -57,8 +56,8 @@ def _orders(records: Sequence[Record]) -> str:
     left = verdicts.total() - sum(verdicts[verdict] for verdict in ("yes", "no", "open"))
     rest = f", {left} not run yet" if left else ""
     return (
-        f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} are as "
-        f"in the paper, {verdicts['no']} the other way round, {verdicts['open']} within the error"
+        f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} have "
+        f"the paper's sign, {verdicts['no']} the other, {verdicts['open']} are within the error"
         f"{rest}."
     )
 

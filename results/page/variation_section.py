@@ -38,7 +38,8 @@ def variation_section(records: Sequence[Record]) -> str:
     text = (
         "All that was run with the standard optimiser and length: by how many points it lies above "
         "BNE (c) on the target, after the last epoch, over the seeds that both have. The number of "
-        "test images alone gives a difference on one target a standard error of about one point."
+        "test images alone gives a difference on one target a standard error of about one point. "
+        "`bne-a` and `bne-b` are the rows (a) and (b)."
     )
     return f"{text}\n\n{table(['', *targets, AVERAGE, 'seeds'], rows)}"
 

@@ -9,10 +9,7 @@ import pytest
 from bne.engine.recipe_files import load
 from bne.evaluation.identity import settings
 from tests.docs.pages import ROOT
-from tests.results.reading import (
-    Line,
-    lines,
-)
+from tests.results.reading import FOLDER, Line, lines, text
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +19,12 @@ def make() -> ModuleType:
         return importlib.import_module("make")
     finally:
         sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def pages(make: ModuleType) -> str:
+    """Both pages of the records, one after the other."""
+    return text(make, FOLDER)
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +44,9 @@ def tables() -> list[Line]:
             found.append(line)
     assert len(found) == 8
     return found
+
+
+@pytest.fixture(scope="module")
+def notes() -> str:
+    """Prose does not follow from records by itself."""
+    return (FOLDER.parent / "notes.md").read_text()

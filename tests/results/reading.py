@@ -62,3 +62,26 @@ def with_seed(line: Line, seed: int, more: int) -> Line:
         for score in scores.values():
             score["correct"] += more
     return Record.from_dict(other).to_dict()
+
+
+def last(runs: list[Line], name: str, augmentation: str = "paper") -> dict[tuple[str, int], float]:
+    """Accuracy after the last epoch by target and seed: of a distance in training, or a method."""
+    found = {}
+    for line in runs:
+        settings = line["settings"]
+        train = settings["train"]
+        standard = train["optimiser"]["name"] == "sgd" and train["epochs"] == 20
+        unclipped = train["optimiser"]["clip"] is None
+        own = settings["method"]
+        if own == "bne":
+            own = settings["options"].get("distance", "wasserstein")
+        if own == name and standard and unclipped and settings["augmentation"] == augmentation:
+            found[settings["target"][0], settings["seed"]] = accuracy(line, "last")
+    return found
+
+
+def gap(ours: dict[tuple[str, int], float], theirs: dict[tuple[str, int], float]) -> float:
+    """By how many points the former lie above the latter, on the runs that both have."""
+    common = ours.keys() & theirs.keys()
+    assert common
+    return fmean(ours[key] - theirs[key] for key in common)
