@@ -68,7 +68,7 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
     return {
         "In short": [
             f"PACS with ResNet-18, one domain left out at a time. {weights_of(everything)}",
-            summary_section(records),
+            summary_section(records, other_finalists(search)),
             notes["in short"],
         ],
         "Main table": [weights_of(everything), main_section(records)],

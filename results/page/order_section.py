@@ -58,6 +58,7 @@ class Order:
         papers: difference, on the targets that we have, or on all if we have none.
         difference: ours, in words.
         verdict: "yes", "no", "open", or that it is awaited.
+        alike: whether the paper's difference is ours, within twice the error by images.
     """
 
     better: str
@@ -66,6 +67,7 @@ class Order:
     papers: float
     difference: str
     verdict: str
+    alike: bool = False
 
 
 def orders(records: Sequence[Record]) -> list[Order]:
@@ -91,5 +93,6 @@ def orders(records: Sequence[Record]) -> list[Order]:
             where = "" if whole else f" ({listed(own)})"
             paper = papers[AVERAGE] if whole else fmean(papers[t] for t in own)
             difference = signed(mean, 1) + where
-            found.append(Order(better, worse, name, paper, difference, verdict))
+            alike = abs(mean - paper) < 2 * error
+            found.append(Order(better, worse, name, paper, difference, verdict, alike))
     return found

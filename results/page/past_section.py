@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 from bne.evaluation.cells import AWAITED, average
 from bne.evaluation.grid import LABELS
 from bne.evaluation.reference import AVERAGE
+from bne.evaluation.tables import percent
 from page import analyses, gaps
 from page.campaign import BNE, DEEPALL, DSON, dson, strong, target
+from page.search import METHODS, last_epoch
 from page.words import table
 
 if TYPE_CHECKING:
@@ -33,10 +35,18 @@ def strong_section(records: Sequence[Record]) -> str:
             rows.append([name, label, *(_text(row.get(column)) for column in columns)])
         difference = gaps.gap(own, base)
         rows.append(["gap", label, *(gaps.text(difference[column]) for column in columns)])
+    found = [record for _, record in wanted.found(records) if record is not None]
+    running = [_running(found, method, columns[:-1]) for method in METHODS]
+    label = "last, running statistics"
+    for name, cells in zip((DEEPALL, BNE), running, strict=True):
+        rows.append([name, label, *map(_text, (*cells, average(cells)))])
+    cells = [gaps.minus(own, base) for base, own in zip(*running, strict=True)]
+    rows.append(["gap", label, *map(gaps.text, (*cells, average(cells)))])
     text = (
         f"The recipe `{wanted.recipe}`: colours and crops changed more strongly, exact statistics "
         "after the last epoch, everything else as in the main table, the same for both methods. "
-        "Accuracy on the target, in percent; the gap is of the seeds that both have."
+        "Accuracy on the target, in percent; the gap is of the seeds that both have. The last rows "
+        "are of the last epoch too, before the statistics were made exact."
     )
     return f"{text}\n\n{table(['', 'rule', *columns], rows, texts=2)}"
 
@@ -67,6 +77,15 @@ def dson_section(records: Sequence[Record]) -> str:
         "percent. `dson-bne` is the method that answers in the second way."
     )
     return f"{text}\n\n{table(['', *targets, AVERAGE], rows)}"
+
+
+def _running(records: Sequence[Record], method: str, targets: Sequence[str]) -> list[Cell]:
+    def value(record: Record) -> float | None:
+        end = last_epoch(record, "running")
+        return percent(end["target"]) if end else None
+
+    own = [record for record in records if record.settings["method"] == method]
+    return [analyses.cell(own, name, value) for name in targets]
 
 
 def _text(cell: Cell | None) -> str:

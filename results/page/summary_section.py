@@ -20,10 +20,16 @@ if TYPE_CHECKING:
     from page.campaign import Wanted
 
 
-def summary_section(records: Sequence[Record]) -> str:
-    """A list: the gap, the paper's own settings, the orders."""
-    lines = [_gap(records), _by_the_papers_settings(records), _orders(records)]
-    return "\n".join(f"- {line}" for line in lines)
+def summary_section(records: Sequence[Record], finalists: Sequence[Wanted]) -> str:
+    """A list: the gap, also under other settings, and the orders.
+
+    Args:
+        records: of the tables.
+        finalists: of the search beside the standard setting, which won.
+    """
+    lines = [_gap(records), _by_the_papers_settings(records)]
+    lines += [_by_a_finalist(one, records) for one in finalists]
+    return "\n".join(f"- {line}" for line in (*lines, _orders(records)) if line)
 
 
 def _gap(records: Sequence[Record]) -> str:
@@ -51,14 +57,24 @@ def _by_the_papers_settings(records: Sequence[Record]) -> str:
     return f"{what}: in points {_by_rule(ours)}."
 
 
+def _by_a_finalist(wanted: Wanted, records: Sequence[Record]) -> str:
+    ours = _gaps(wanted, records)
+    seeds = len(ours["last"].values)
+    name = wanted.title.split(": ")[1]
+    what = f"**The other finalist of the search**, {name}, {plural(seeds, 'seed')}"
+    return f"{what}: in points {_by_rule(ours)}." if seeds else ""
+
+
 def _orders(records: Sequence[Record]) -> str:
-    verdicts = Counter(order.verdict.strip("*") for order in orders(records))
+    found = orders(records)
+    verdicts = Counter(order.verdict.strip("*") for order in found)
+    alike = sum(order.alike for order in found)
     left = verdicts.total() - sum(verdicts[verdict] for verdict in ("yes", "no", "open"))
     rest = f", {left} not run yet" if left else ""
     return (
         f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} have "
         f"the paper's sign, {verdicts['no']} the other, {verdicts['open']} are within the error"
-        f"{rest}."
+        f"{rest}. In {alike} the paper's difference is ours within twice the error."
     )
 
 
