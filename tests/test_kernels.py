@@ -6,8 +6,8 @@ import torch
 from bne.fused import kernels_for
 from bne.moments import Moments
 from bne.norm import DomainBatchNorm
+from tests.interpreter import needs_kernels
 
-pytest.importorskip("triton", reason="Triton is not installed")
 kernels = pytest.importorskip("bne.kernels")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -24,6 +24,7 @@ SHAPES = {
 HALVES = [torch.float16, torch.bfloat16]
 
 pytestmark = [
+    needs_kernels,
     pytest.mark.filterwarnings("ignore:(invalid value|divide by zero):RuntimeWarning"),
 ]
 

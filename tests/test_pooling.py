@@ -10,9 +10,9 @@ from torch import nn
 import bne
 from bne.fused import pooling_for
 from bne.pooling import FusedMaxPool2d
+from tests.interpreter import needs_kernels
 from tests.networks import DOMAINS
 
-pytest.importorskip("triton", reason="Triton is not installed")
 pooling = pytest.importorskip("bne.kernels.pooling")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -186,6 +186,7 @@ def test_conversion_exchanges_poolings_and_reversion_puts_them_back():
     assert type(bne.revert(converted)[2]) is nn.MaxPool2d
 
 
+@needs_kernels
 def test_a_converted_network_with_the_kernels_is_that_without(uses):
     net = bne.convert(network(), DOMAINS).to(DEVICE, memory_format=torch.channels_last)
     x, domains = images((6, 3, 8, 8)), torch.arange(6, device=DEVICE) % len(DOMAINS)
