@@ -124,7 +124,9 @@ def _headed(parts: Mapping[str, str]) -> list[str]:
 
 def _page(title: str, opening: str, sections: Mapping[str, Sequence[str]]) -> str:
     return f"# {title}\n\n{opening}\n" + "".join(
-        f"\n## {heading}\n\n{PARAGRAPH.join(parts)}\n" for heading, parts in sections.items()
+        f"\n## {heading}\n\n{PARAGRAPH.join(parts)}\n"
+        for heading, parts in sections.items()
+        if any(parts)
     )
 
 

@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from bne.evaluation.cells import Cell
 from bne.evaluation.records import Record
 from bne.evaluation.tables import percent
-from page.campaign import target
 
 Value = Callable[[Record], float | None]
 
@@ -85,12 +83,6 @@ def mean(records: Iterable[Record], value: Value) -> float | None:
     """Over the runs that have the figure."""
     figures = [figure for record in records if (figure := value(record)) is not None]
     return fmean(figures) if figures else None
-
-
-def cell(records: Iterable[Record], name: str, value: Value) -> Cell:
-    """A figure on one target, by seed."""
-    own = {r.settings["seed"]: value(r) for r in records if target(r) == name}
-    return Cell({seed: figure for seed, figure in own.items() if figure is not None}, len(own))
 
 
 def _mean(scores: Iterable[Mapping[str, int]]) -> float | None:

@@ -30,7 +30,7 @@ STRONG = "pacs-resnet18-strong"
 ABLATION = "ablation-pacs-resnet18"
 NORMALISATION = "normalization-pacs-resnet18"
 DEEPALL, BNE = "DeepAll", "BNE (dt,warmup)"
-DSON = "dson"  # a method, of no table
+ROW_A, ROW_B = "BNE (no-dt,no-warmup)", "BNE (dt,no-warmup)"
 # What tells runs of one kind apart, and where the weights lie, which is named above every table.
 _NOT_A_KIND = ("method", "target", "sources", "seed", "weights")
 
@@ -41,18 +41,16 @@ class Wanted:
 
     Attributes:
         title: above it.
-        table: of the paper, if it is one.
-        rows: of that table, if not all.
-        methods: one row each, if it is none.
+        table: of the paper.
+        rows: of it, if not all.
         seeds: of every row and target.
         recipe: whose settings are used.
         overrides: of its settings, by dotted key.
     """
 
     title: str
-    table: str | None = None
+    table: str
     rows: tuple[str, ...] = ()
-    methods: tuple[str, ...] = ()
     seeds: int = 3
     recipe: str = RECIPE
     overrides: Mapping[str, Any] = field(default_factory=dict)
@@ -60,12 +58,17 @@ class Wanted:
     @cached_property
     def experiment(self) -> Experiment:
         """Its rows and targets."""
-        return choose(table=self.table, recipe=self.recipe, methods=self.methods, rows=self.rows)
+        return choose(table=self.table, recipe=self.recipe, rows=self.rows)
 
     @cached_property
     def items(self) -> list[Item]:
         """All its runs."""
         return plan(self.experiment, self.seeds, self.overrides, weights=WEIGHTS)
+
+    @cached_property
+    def targets(self) -> list[str]:
+        """Of its runs, each once."""
+        return list(dict.fromkeys(item.target for item in self.items))
 
     def found(self, records: Sequence[Record]) -> Found:
         """All its runs, each with its record if there is one."""
@@ -73,10 +76,8 @@ class Wanted:
 
     def command(self, records: str) -> str:
         """What fills it; `records` is the file that finished runs are added to."""
-        parts = ["bne benchmark --data data/pacs"]
-        parts += [f"--table {self.table}"] if self.table else []
+        parts = [f"bne benchmark --data data/pacs --table {self.table}"]
         parts += [f"--row {quote(row)}" for row in self.rows]
-        parts += [f"--methods {','.join(self.methods)}"] if self.methods else []
         parts += [f"--recipe {self.recipe} --weights {WEIGHTS}"]
         parts += [f"--set {key}={value_text(value)}" for key, value in self.overrides.items()]
         return " ".join([*parts, f"--seeds {self.seeds} --records {records} --parallel 4"])
@@ -142,7 +143,6 @@ WANTED = (
         seeds=2,
         overrides={"train.optimiser.clip": 10},
     ),
-    Wanted("DSON", methods=("deepall", DSON), seeds=2),
 )
 
 
@@ -159,11 +159,6 @@ def papers_settings() -> Wanted:
 def strong() -> Wanted:
     """The wanted table of the strong augmentation."""
     return next(one for one in WANTED if one.recipe == STRONG)
-
-
-def dson() -> Wanted:
-    """The wanted table of DSON."""
-    return next(one for one in WANTED if DSON in one.methods)
 
 
 def weights_of(records: Sequence[Record]) -> str:

@@ -38,7 +38,7 @@ def gap_section(records: Sequence[Record]) -> str:
     bne, deepall = (gaps.our_row(tables["last"], row) for row in (BNE, DEEPALL))
     if not bne or not deepall:
         return f"{BNE} and {DEEPALL} are not both recorded yet."
-    targets = list(dict.fromkeys(item.target for item in ablation.items))
+    targets = ablation.targets
     ours = {
         LABELS[rule]: gaps.gap(gaps.our_row(one, BNE), gaps.our_row(one, DEEPALL))
         for rule, one in tables.items()
@@ -83,8 +83,9 @@ def length_section(records: Sequence[Record]) -> str:
     for (held_out, epochs, warm_up), values in sorted(found.items()):
         base, own = values.get("deepall", {}), values.get("bne", {})
         lengths = [one for (name, _, _), one in found.items() if name == held_out]
-        every = [one.get(method, {}).keys() for one in lengths for method in METHODS]
-        if seeds := sorted(set.intersection(*map(set, every))):
+        whole = [one for one in lengths if one.keys() >= set(METHODS)]
+        every = [set(one[method]) for one in whole for method in METHODS]
+        if values in whole and (seeds := sorted(set.intersection(*every))):
             means = [fmean(scores[seed] for seed in seeds) for scores in (base, own)]
             figures = [*(f"{mean:.1f}" for mean in means), signed(means[1] - means[0], 1)]
             rows.append([held_out, f"{epochs} ({warm_up})", *figures, str(len(seeds))])

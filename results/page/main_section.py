@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from bne.evaluation.cells import AWAITED, Cell
 from bne.evaluation.reference import AVERAGE
 from page import gaps
-from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, paper_table
+from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, ROW_A, ROW_B, paper_table
 from page.words import table
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 # Table, row of it, and what it is called here.
 ROWS = (
     (ABLATION, DEEPALL, "DeepAll: one network for all domains"),
-    (ABLATION, "BNE (no-dt,no-warmup)", "BNE (a): branches, no distance training"),
-    (ABLATION, "BNE (dt,no-warmup)", "BNE (b): distance training from the start"),
+    (ABLATION, ROW_A, "BNE (a): branches, no distance training"),
+    (ABLATION, ROW_B, "BNE (b): distance training from the start"),
     (ABLATION, BNE, "**BNE (c)**: after a warm-up, the whole method"),
     (ABLATION, "DNet (dt,warmup)", "DNet: weights by a small network"),
     (NORMALISATION, "FreezeBatchNorm", "FreezeBatchNorm"),
@@ -30,7 +30,7 @@ ROWS = (
 def main_section(records: Sequence[Record]) -> str:
     """After the last epoch, under the standard setting."""
     found = {name: gaps.by_rule(paper_table(name), records)["last"] for name, _, _ in ROWS}
-    targets = list(dict.fromkeys(item.target for item in paper_table(ABLATION).items))
+    targets = paper_table(ABLATION).targets
     rows = []
     for name, row, label in ROWS:
         ours = gaps.our_row(found[name], row)

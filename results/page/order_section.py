@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bne.evaluation.cells import AWAITED, signed
 from bne.evaluation.reference import AVERAGE
 from page import gaps
-from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, paper_table
+from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, ROW_A, ROW_B, paper_table
 from page.words import listed, table
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # The paper's order, best first.
 ORDERS = (
-    (ABLATION, (BNE, "BNE (dt,no-warmup)", "BNE (no-dt,no-warmup)", DEEPALL)),
-    (ABLATION, (BNE, "BNE (no-dt,no-warmup)")),
+    (ABLATION, (BNE, ROW_B, ROW_A, DEEPALL)),
+    (ABLATION, (BNE, ROW_A)),
     (ABLATION, (BNE, DEEPALL)),
     (ABLATION, (BNE, "DNet (dt,warmup)")),
     ("sota-pacs-resnet18", ("DSON", "BNE")),

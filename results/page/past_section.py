@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED, average
+from bne.evaluation.cells import AWAITED, Cell, average
 from bne.evaluation.grid import LABELS
 from bne.evaluation.reference import AVERAGE
-from bne.evaluation.tables import percent
+from bne.evaluation.tables import cell, percent
 from page import analyses, gaps
-from page.campaign import BNE, DEEPALL, DSON, dson, strong, target
-from page.search import METHODS, last_epoch
+from page.campaign import BNE, DEEPALL, paper_table, strong
+from page.search import last_epoch
 from page.words import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.cells import Cell
     from bne.evaluation.records import Record
+    from bne.evaluation.tables import Found
 
 
 def strong_section(records: Sequence[Record]) -> str:
@@ -26,7 +26,7 @@ def strong_section(records: Sequence[Record]) -> str:
     tables = gaps.by_rule(wanted, records)
     if not all(gaps.our_row(tables["last"], row) for row in (DEEPALL, BNE)):
         return ""
-    columns = [*dict.fromkeys(item.target for item in wanted.items), AVERAGE]
+    columns = [*wanted.targets, AVERAGE]
     rows = []
     for rule, one in tables.items():
         base, own = (gaps.our_row(one, row) for row in (DEEPALL, BNE))
@@ -34,9 +34,9 @@ def strong_section(records: Sequence[Record]) -> str:
         for name, row in ((DEEPALL, base), (BNE, own)):
             rows.append([name, label, *(_text(row.get(column)) for column in columns)])
         difference = gaps.gap(own, base)
-        rows.append(["gap", label, *(gaps.text(difference[column]) for column in columns)])
-    found = [record for _, record in wanted.found(records) if record is not None]
-    running = [_running(found, method, columns[:-1]) for method in METHODS]
+        cells = [difference.get(column, Cell({}, 0)) for column in columns]
+        rows.append(["gap", label, *map(gaps.text, cells)])
+    running = [_running(wanted.found(records), row, columns[:-1]) for row in (DEEPALL, BNE)]
     label = "last, running statistics"
     for name, cells in zip((DEEPALL, BNE), running, strict=True):
         rows.append([name, label, *map(_text, (*cells, average(cells)))])
@@ -53,13 +53,14 @@ def strong_section(records: Sequence[Record]) -> str:
 
 def dson_section(records: Sequence[Record]) -> str:
     """The same DSON networks with averaged and with weighted branches; empty before any is run."""
-    found = [record for _, record in dson().found(records) if record is not None]
-    own = [record for record in found if record.settings["method"] == DSON]
-    if not own:
+    wanted = paper_table("sota-pacs-resnet18")
+    found = wanted.found(records)
+    own = [(item, r) for item, r in found if item.row == "DSON" and (r is None or r.analysis)]
+    if not any(record for _, record in own):
         return ""
-    targets = sorted({target(record) for record in own})
+    targets = wanted.targets
     averaged, weighted = (
-        [analyses.cell(own, name, value) for name in targets]
+        [cell(own, name, value) for name in targets]
         for value in (analyses.prediction, analyses.of_weighting("wasserstein"))
     )
     differences = [gaps.minus(*pair) for pair in zip(weighted, averaged, strict=True)]
@@ -79,13 +80,13 @@ def dson_section(records: Sequence[Record]) -> str:
     return f"{text}\n\n{table(['', *targets, AVERAGE], rows)}"
 
 
-def _running(records: Sequence[Record], method: str, targets: Sequence[str]) -> list[Cell]:
+def _running(found: Found, row: str, targets: Sequence[str]) -> list[Cell]:
     def value(record: Record) -> float | None:
         end = last_epoch(record, "running")
         return percent(end["target"]) if end else None
 
-    own = [record for record in records if record.settings["method"] == method]
-    return [analyses.cell(own, name, value) for name in targets]
+    own = [(item, record) for item, record in found if item.row == row]
+    return [cell(own, name, value) for name in targets]
 
 
 def _text(cell: Cell | None) -> str:

@@ -53,5 +53,5 @@ def _started(found: Found) -> Found:
 def _table(wanted: Wanted, found: Found) -> str:
     grid = result_grid(wanted.experiment, found)
     notes = " ".join(grid.notes).replace(WEIGHTS, f"`{WEIGHTS_NAME}`")
-    title = f"{wanted.title} (`{wanted.table}`)" if wanted.table else wanted.title
+    title = f"{wanted.title} (`{wanted.table}`)"
     return markdown([replace(grid, title=title, notes=(notes,))])

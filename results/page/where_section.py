@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 from bne.data.benchmarks import BENCHMARKS
 from bne.evaluation.cells import Cell, average, signed
 from bne.evaluation.reference import AVERAGE
-from bne.evaluation.tables import percent
+from bne.evaluation.tables import cell, percent
 from page import analyses, gaps
-from page.campaign import ABLATION, BNE, DEEPALL, WEIGHTS, difference, paper_table, target
+from page.campaign import (
+    ABLATION,
+    BNE,
+    DEEPALL,
+    ROW_A,
+    ROW_B,
+    WEIGHTS,
+    difference,
+    paper_table,
+    target,
+)
 from page.kinds import by_kind
 from page.words import table
 
@@ -18,20 +28,21 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bne.evaluation.records import Record
+    from bne.evaluation.tables import Found
     from page.analyses import Value
 
-ROW_A, ROW_B = "BNE (no-dt,no-warmup)", "BNE (dt,no-warmup)"
 LETTERS = {DEEPALL: "DeepAll", ROW_A: "(a)", ROW_B: "(b)", BNE: "(c)"}
 STEPS = ((ROW_A, DEEPALL), (BNE, ROW_A), (ROW_B, ROW_A), (BNE, ROW_B))
 CLASSES = BENCHMARKS["pacs"].classes
-# What differs in how branches are weighted alone.
+UNSEEN = ("cartoon", "sketch")
+# Networks of the same layers, trained with different weights.
 WEIGHTED = ("bne", "bne-a", "bne-b", "bne-ce", "dnet", "dnet-ce")
 
 
 def steps_section(records: Sequence[Record]) -> str:
     """What each step of the method brings, ours and the paper's."""
     one = gaps.by_rule(paper_table(ABLATION), records)["last"]
-    columns = [*_targets(), AVERAGE]
+    columns = [*paper_table(ABLATION).targets, AVERAGE]
     rows = []
     for row, base in STEPS:
         ours = gaps.gap(gaps.our_row(one, row), gaps.our_row(one, base))
@@ -55,61 +66,54 @@ def steps_section(records: Sequence[Record]) -> str:
 
 def classes_section(records: Sequence[Record]) -> str:
     """BNE and DeepAll by class, and the mean of the classes instead of that of the images."""
-    kinds = _standard(records)
-    if not {"bne", "deepall"} <= kinds.keys():
+    found = [(i, r) for i, r in paper_table(ABLATION).found(records) if r is None or r.analysis]
+    bne, deepall = ([(i, r) for i, r in found if i.row == row] for row in (BNE, DEEPALL))
+    if not all(any(r for _, r in own) for own in (bne, deepall)):
         return ""
-    bne, deepall = kinds["bne"], kinds["deepall"]
-    rows = []
-    for place, name in enumerate(CLASSES):
-        rows.append([name, *_gaps(bne, deepall, _recall(place))])
+    rows = [[name, *_gaps(bne, deepall, _recall(place))] for place, name in enumerate(CLASSES)]
     rows.append(["**all classes alike**", *_gaps(bne, deepall, _mean_recall)])
     text = (
         "By how many points (c) lies above DeepAll on the images of each class, after the last "
         "epoch, over the seeds that both have. The last row is the mean of the classes; in the "
         "other tables a class counts by the number of its images."
     )
-    return f"{text}\n\n{table(['', *_targets(), AVERAGE], rows)}"
+    return f"{text}\n\n{table(['', *paper_table(ABLATION).targets, AVERAGE], rows)}"
 
 
 def weights_section(records: Sequence[Record]) -> str:
     """Accuracy against how sharp the weights were that the network was trained with."""
-    found = []
-    for name, own in _standard(records).items():
-        if own[0].settings["method"] in WEIGHTED:
-            figures = {t: _weighted(own, t) for t in ("cartoon", "sketch")}
-            if all(figures.values()):
-                found.append((name, figures))
+    found = [
+        (name, [figures for held_out in UNSEEN if (figures := _weighted(own, held_out))])
+        for name, own in _kinds(records).items()
+    ]
+    found = [(name, both) for name, both in found if len(both) == len(UNSEEN)]
     if len(found) < 3:
         return ""
-    found.sort(key=lambda one: one[1]["cartoon"])
+    found.sort(key=lambda one: one[1][0])
     rows = [
-        [name, *(f"{value:.2f}" if i % 3 == 0 else f"{value:.1f}" for i, value in enumerate(both))]
-        for name, figures in found
-        for both in [[v for one in figures.values() for v in one]]
+        [name, *(text for figures in both for text in _texts(*figures))] for name, both in found
     ]
     head = ["", "cartoon: own weight", "accuracy", "branches"]
     head += ["sketch: own weight", "accuracy", "branches"]
     text = (
         "Seed 0, cartoon and sketch unseen, ordered by how much weight, after training, the images "
-        "of the source domains give to their own domain's branch; in (a), which trains every image "
-        "in its own branch alone, that is 1. Beside it the accuracy on the target after the last "
-        "epoch, and the mean accuracy of the single branches there. `bne` is BNE (c), `bne-a` (a), "
-        "`bne-b` (b)."
+        "of the source domains give to their own domain's branch; for (a), which trains every "
+        "image in its own branch alone, 1 stands instead. Beside it the accuracy on the target "
+        "after the last epoch, and the mean accuracy of the single branches there. `bne` is BNE "
+        "(c), `bne-a` (a), `bne-b` (b)."
     )
     return f"{text}\n\n{table(head, rows)}"
 
 
-def _targets() -> list[str]:
-    return list(dict.fromkeys(item.target for item in paper_table(ABLATION).items))
-
-
-def _standard(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """The runs under the standard setting, by kind; options of a method may differ."""
+def _kinds(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Analysed runs under the standard setting but for how branches are weighted, by kind."""
     return by_kind(
         [
             record
             for record in records
-            if all(key.startswith("options.") for key in difference(record))
+            if record.analysis
+            and record.settings["method"] in WEIGHTED
+            and difference(record).keys() <= {"options.distance"}
             and record.settings["weights"] == WEIGHTS
         ]
     )
@@ -117,10 +121,10 @@ def _standard(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 def _weighted(records: Sequence[Record], name: str) -> list[float]:
     """Own weight in training, accuracy, mean accuracy of branches; of seed 0, if it is run."""
-    own = [r for r in records if target(r) == name and r.settings["seed"] == 0]
-    if not own:
+    own = (r for r in records if target(r) == name and r.settings["seed"] == 0)
+    record = next(own, None)
+    if record is None:
         return []
-    (record,) = own
     weights = record.analysis["sources"]["weights"]
     sharp = record.settings["method"] == "bne-a"
     weight = 1.0 if sharp else fmean(given[domain] for domain, given in weights.items())
@@ -128,11 +132,15 @@ def _weighted(records: Sequence[Record], name: str) -> list[float]:
     return [weight, analyses.prediction(record), fmean(percent(scores) for scores in branches)]
 
 
-def _gaps(ours: Sequence[Record], base: Sequence[Record], value: Value) -> list[str]:
+def _texts(weight: float, own: float, branches: float) -> list[str]:
+    return [f"{weight:.2f}", f"{own:.1f}", f"{branches:.1f}"]
+
+
+def _gaps(ours: Found, base: Found, value: Value) -> list[str]:
     """On every target and on average."""
-    pairs = [[analyses.cell(own, name, value) for own in (ours, base)] for name in _targets()]
-    cells = [gaps.minus(*pair) for pair in pairs]
-    return [gaps.text(cell) for cell in (*cells, average(cells))]
+    targets = paper_table(ABLATION).targets
+    cells = [gaps.minus(cell(ours, name, value), cell(base, name, value)) for name in targets]
+    return [gaps.text(one) for one in (*cells, average(cells))]
 
 
 def _recall(place: int) -> Value:

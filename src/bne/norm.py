@@ -241,12 +241,7 @@ class DomainBatchNorm(nn.Module):
     ) -> Moments:
         """The K domains' statistics in this batch, (K, C), which may update the running ones.
 
-        Args:
-            samples: (N, rows, C, *spatial).
-            own: the images' own statistics, (N, C).
-            domains: see `by_domain`, and so the rest.
-            members: the same.
-            track: the same.
+        They are made from the images' `own`, (N, C); the rest is as in `by_domain`.
         """
         each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
         belongs = ((domains == each) & members).to(own.mean.dtype)  # (K, N)

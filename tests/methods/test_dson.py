@@ -6,7 +6,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from bne.methods import BNE, DSON, create
+from bne.methods.dson_norm import OptimisedNorm
+from bne.norm import DomainBatchNorm
 from bne.surgery import domain_layers
+from tests.interpreter import needs_kernels
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
@@ -59,6 +62,65 @@ def test_against_the_definition(batch, affine):
     method.eval()
     branches = torch.stack([by_definition(method, images, d) for d in range(3)])
     torch.testing.assert_close(method.predict(images), branches.mean(0))
+
+
+@pytest.mark.parametrize("affine", ["domain", "shared"])
+def test_gradients_against_the_definition(batch, affine):
+    images, labels, domains = batch
+    method = randomised(affine=affine).train().double()
+    images = images.double().requires_grad_()
+    logits = torch.cat([by_definition(method, images[domains == d], d) for d in range(3)])
+    inputs = [images, *method.parameters()]
+    expected = torch.autograd.grad(F.cross_entropy(logits, labels), inputs)
+    actual = torch.autograd.grad(method(images, labels, domains), inputs)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_branches_that_are_run_again_update_statistics_once(batch):
+    images, labels, domains = batch
+    options = {"distance": "wasserstein", "distance_training": "always"}
+    model = nn.Sequential(*small_cnn()[:-1], nn.BatchNorm1d(8), nn.Linear(8, 4))
+    once = DSON(model, DOMAINS, **options).train()
+    again = DSON(model, DOMAINS, max_branches=1, **options).train()
+    for method in (once, again):
+        method.double()(images.double(), labels, domains).backward()
+    for name, buffer in once.named_buffers():
+        torch.testing.assert_close(again.get_buffer(name), buffer)
+    for name, parameter in once.named_parameters():
+        torch.testing.assert_close(again.get_parameter(name).grad, parameter.grad)
+
+
+def test_a_scale_without_a_shift():
+    layer = DomainBatchNorm(2, 2)
+    layer.bias = None
+    OptimisedNorm.take_over(layer, "shared")
+    with torch.no_grad():
+        layer.scales.fill_(3.0)
+    x, domains = torch.randn(4, 2, 3, 3), torch.tensor([0, 0, 1, 1])
+    scaled = layer.by_domain(x, domains)
+    layer.scales = None
+    torch.testing.assert_close(scaled, 3 * layer.by_domain(x, domains))
+
+
+@needs_kernels
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels cannot be left out")
+def test_the_layer_by_our_kernels_is_that_without(monkeypatch):
+    layer = DomainBatchNorm(5, 3)
+    OptimisedNorm.take_over(layer, "domain")
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.normal_()
+    x, domains = torch.randn(6, 5, 4, 3) * 2 + 3, torch.tensor([0, 1, 2, 0, 1, 1])
+    members = torch.tensor([True, True, False, True, False, True])
+    slope = torch.randn(x.shape)
+    found = []
+    for used in (False, True):
+        monkeypatch.setattr("bne.fused._pay", lambda _, used=used: used)
+        own, image = copy.deepcopy(layer), x.clone().requires_grad_()
+        y = own.by_domain(image, domains, members)
+        slopes = torch.autograd.grad(y, [image, *own.parameters()], slope)
+        found.append([y, *slopes, *own.buffers()])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
 
 
 def test_all_batch_statistics_make_it_bne_with_uniform_weights(batch):

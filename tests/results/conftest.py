@@ -6,10 +6,8 @@ from types import ModuleType
 
 import pytest
 
-from bne.engine.recipe_files import load
-from bne.evaluation.identity import settings
 from tests.docs.pages import ROOT
-from tests.results.reading import FOLDER, Line, lines, text
+from tests.results.reading import FOLDER, Line, lines, standard_runs, text
 
 
 @pytest.fixture(scope="module")
@@ -35,13 +33,8 @@ def search() -> list[Line]:
 @pytest.fixture(scope="module")
 def tables() -> list[Line]:
     """The runs of the standard setting, seed 0."""
-    found = []
-    for line in lines("tables.jsonl"):
-        overrides = {"method": line["method"], "target": line["target"]}
-        recipe = load("pacs-resnet18-standard", overrides)
-        standard = {**settings(recipe), "weights": line["settings"]["weights"]}
-        if line["method"] in ("deepall", "bne") and line["settings"] == standard:
-            found.append(line)
+    names = ("deepall", "wasserstein")
+    found = [line for n in names for (_, seed), line in standard_runs(n).items() if seed == 0]
     assert len(found) == 8
     return found
 

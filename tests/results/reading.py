@@ -3,11 +3,14 @@
 import json
 import re
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from types import ModuleType
 from typing import Any
 
+from bne.engine.recipe_files import load
+from bne.evaluation.identity import settings
 from bne.evaluation.records import Record
 from tests.docs.pages import ROOT
 
@@ -22,7 +25,9 @@ def text(make: ModuleType, folder: Path) -> str:
     return "".join(make.pages(folder).values())
 
 
+@cache
 def lines(name: str) -> list[Line]:
+    """Of a file of records; not to be changed."""
     return [json.loads(line) for line in (FOLDER / name).read_text().splitlines()]
 
 
@@ -64,20 +69,37 @@ def with_seed(line: Line, seed: int, more: int) -> Line:
     return Record.from_dict(other).to_dict()
 
 
-def last(runs: list[Line], name: str, augmentation: str = "paper") -> dict[tuple[str, int], float]:
-    """Accuracy after the last epoch by target and seed: of a distance in training, or a method."""
+@cache
+def _recipe(name: str, method: str) -> Line:
+    return settings(load(name, {"method": method, "target": ["sketch"]}))
+
+
+def is_standard(line: Line, recipe: str = "pacs-resnet18-standard") -> bool:
+    """Whether a run differs from the recipe in target, seed and distance alone."""
+    own = deepcopy(line["settings"])
+    usual = _recipe(recipe, own["method"])
+    for key in ("target", "seed", "weights"):
+        own[key] = usual[key]
+    if "distance" in usual["options"]:
+        own["options"]["distance"] = usual["options"]["distance"]
+    return bool(own == usual)
+
+
+def standard_runs(name: str, recipe: str = "pacs-resnet18-standard") -> dict[tuple[str, int], Line]:
+    """By target and seed: the runs of a method, or of BNE (c) with a distance in training."""
     found = {}
-    for line in runs:
-        settings = line["settings"]
-        train = settings["train"]
-        standard = train["optimiser"]["name"] == "sgd" and train["epochs"] == 20
-        unclipped = train["optimiser"]["clip"] is None
-        own = settings["method"]
+    for line in lines("tables.jsonl"):
+        own = line["method"]
         if own == "bne":
-            own = settings["options"].get("distance", "wasserstein")
-        if own == name and standard and unclipped and settings["augmentation"] == augmentation:
-            found[settings["target"][0], settings["seed"]] = accuracy(line, "last")
+            own = line["settings"]["options"]["distance"]
+        if own == name and is_standard(line, recipe):
+            found[line["target"][0], line["seed"]] = line
     return found
+
+
+def last(name: str, recipe: str = "pacs-resnet18-standard") -> dict[tuple[str, int], float]:
+    """Accuracy after the last epoch of `standard_runs`."""
+    return {key: accuracy(line, "last") for key, line in standard_runs(name, recipe).items()}
 
 
 def gap(ours: dict[tuple[str, int], float], theirs: dict[tuple[str, int], float]) -> float:

@@ -22,6 +22,7 @@ from tests.results.reading import (
     lines,
     numbers,
     row,
+    standard_runs,
     text,
     with_seed,
     write,
@@ -187,39 +188,90 @@ def test_what_is_inside(make: ModuleType, tables: list[Line], tmp_path: Path) ->
     assert numbers(row(domains, "bne | sketch"))[0] == pytest.approx(100 * fmean(own), abs=0.051)
 
 
-def test_past_the_paper(make: ModuleType) -> None:
-    runs = lines("tables.jsonl")
-    page = make.pages()["results.md"]
-    page = page[page.index("## Past the paper") :]
-    strong = [line for line in runs if line["settings"]["augmentation"] == "strong"]
-    for rule in ("last", "validation", "oracle"):
-        label = {"oracle": "oracle (on the target)"}.get(rule, rule)
-        means = {}
-        for method, name in (("deepall", "DeepAll"), ("bne", "BNE (dt,warmup)")):
-            own = [line for line in strong if line["method"] == method]
-            each = [[accuracy(r, rule) for r in own if r["target"] == [t]] for t in TARGETS]
-            means[method] = [fmean(values) for values in each]
-            shown = numbers(row(page, f"{name} | {label}"))
-            assert shown == pytest.approx([*means[method], fmean(means[method])], abs=0.051)
-        gaps = [b - a for a, b in zip(means["deepall"], means["bne"], strict=True)]
-        shown = numbers(row(page, f"gap | {label}"))
-        assert shown == pytest.approx([*gaps, fmean(gaps)], abs=0.051)
-    found = {}
-    for name, label in (("uniform", "averaged, as in DSON"), ("wasserstein", "weighted by")):
+def test_past_the_paper(pages: str) -> None:
+    page = pages[pages.index("## Past the paper") : pages.index("## What was run")]
+    labels = {"oracle": "oracle (on the target)", "running": "last, running statistics"}
+
+    def figure(line: Line, rule: str) -> float:
+        if rule != "running":
+            return accuracy(line, rule)
+        (score,) = [e for e in line["epochs"] if e["statistics"] == rule][-1]["target"].values()
+        return 100 * float(score["correct"]) / score["images"]
+
+    for rule in ("last", "validation", "oracle", "running"):
+        label = labels.get(rule, rule)
+        means = []
+        for name, shown in (("deepall", "DeepAll"), ("wasserstein", "BNE (dt,warmup)")):
+            runs = standard_runs(name, "pacs-resnet18-strong")
+            each = [[figure(r, rule) for (t, _), r in runs.items() if t == own] for own in TARGETS]
+            means.append([fmean(values) for values in each])
+            cells = numbers(row(page, f"{shown} | {label}"))
+            assert cells == pytest.approx([*means[-1], fmean(means[-1])], abs=0.051)
+        gaps = [own - base for base, own in zip(*means, strict=True)]
+        cells = numbers(row(page, f"gap | {label}"))
+        assert cells == pytest.approx([*gaps, fmean(gaps)], abs=0.051)
+
+
+def test_dson_with_both_weights(pages: str) -> None:
+    page = pages[pages.index("### DSON under") : pages.index("## What was run")]
+    runs = standard_runs("dson")
+    found = []
+    for name, label in (
+        ("uniform", "averaged, as in DSON"),
+        ("wasserstein", "weighted by distance, as in BNE"),
+    ):
         values = []
         for target in TARGETS:
-            own = [r for r in runs if r["method"] == "dson" and r["target"] == [target]]
-            scores = [r["analysis"]["target"]["accuracy"]["by_weighting"][name] for r in own]
-            values.append(fmean(100 * s[target]["correct"] / s[target]["images"] for s in scores))
-        label += " distance, as in BNE" if name == "wasserstein" else ""
+            own = [r["analysis"]["target"]["accuracy"] for (t, _), r in runs.items() if t == target]
+            scores = [one["by_weighting"][name][target] for one in own]
+            values.append(fmean(100 * s["correct"] / s["images"] for s in scores))
         assert numbers(row(page, label)) == pytest.approx([*values, fmean(values)], abs=0.051)
-        found[name] = values
-    differences = [b - a for a, b in zip(found["uniform"], found["wasserstein"], strict=True)]
+        found.append(values)
+    gaps = [weighted - averaged for averaged, weighted in zip(*found, strict=True)]
     shown = numbers(row(page, "difference"))
-    assert shown == pytest.approx([*differences, fmean(differences)], abs=0.051)
+    assert shown == pytest.approx([*gaps, fmean(gaps)], abs=0.051)
 
 
 def test_before_anything_past_the_paper_is_run(make: ModuleType, tmp_path: Path) -> None:
     runs = [line for line in lines("tables.jsonl") if line["method"] in ("deepall", "bne-a")]
-    assert "### Strong augmentation\n\nThe recipe" not in text(make, write(tmp_path, tables=runs))
-    assert "DSON's training" not in text(make, write(tmp_path, tables=runs))
+    page = make.pages(write(tmp_path, tables=runs))["results.md"]
+    assert "### Step by step" in page
+    assert "## Past the paper" not in page
+
+
+def test_runs_that_were_not_analysed_or_stand_twice(make: ModuleType, tmp_path: Path) -> None:
+    runs = [*standard_runs("wasserstein").values(), *standard_runs("dson").values()]
+    runs += standard_runs("deepall").values()
+    assert "### By class" in text(make, write(tmp_path, tables=runs, twice=runs))
+    bare = [{**line, "analysis": {}} for line in runs]
+    (tmp_path / "twice.jsonl").unlink()
+    page = text(make, write(tmp_path, tables=bare))
+    assert "### All variants" in page
+    assert "### By class" not in page
+    assert "### DSON under" not in page
+
+
+def test_a_length_that_only_one_method_was_run_at(make: ModuleType, tmp_path: Path) -> None:
+    runs = [*standard_runs("wasserstein").values(), *standard_runs("deepall").values()]
+    longer = deepcopy(standard_runs("deepall")["sketch", 0])
+    longer["settings"]["train"] |= {"epochs": 60, "warm_up": 20}
+    longer = Record.from_dict(longer).to_dict()
+    pages = [text(make, write(tmp_path, tables=own)) for own in (runs, [*runs, longer])]
+    sections = [p[p.index("### Length of training") : p.index("### The course")] for p in pages]
+    assert sections[0] == sections[1]
+    assert "| sketch | 20 (6) |" in sections[0]
+
+
+def test_the_other_finalist(make: ModuleType) -> None:
+    page = make.pages()["results.md"]
+    (sentence,) = [line for line in page.splitlines() if "The other finalist" in line]
+    runs = [
+        line
+        for line in lines("tables.jsonl")
+        if line["settings"]["train"]["optimiser"]["learning_rate"] == 3e-4
+    ]
+    for rule in ("last", "validation", "oracle"):
+        found = {(line["method"], line["target"][0]): accuracy(line, rule) for line in runs}
+        mean = fmean(found["bne", target] - found["deepall", target] for target in TARGETS)
+        shown = f"{mean:+.1f}".replace("-", "−").replace("+0.0", "0.0").replace("−0.0", "0.0")
+        assert shown in sentence
