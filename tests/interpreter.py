@@ -3,29 +3,31 @@
 import pytest
 import torch
 
-triton = pytest.importorskip("triton", reason="Triton is not installed")
-tl = triton.language
 
-
-@triton.jit
-def _count(x, number):
-    total = 0
-    for _ in range(number):
-        total += 1
-    tl.store(x, total)
-
-
-def _runs() -> bool:
+def _run() -> bool:
+    try:
+        import triton
+        import triton.language as tl
+    except ModuleNotFoundError:
+        return False
     if torch.cuda.is_available():
         return True
-    count = torch.zeros(1, dtype=torch.int32)
+
+    @triton.jit
+    def count(x, number):
+        total = 0
+        for _ in range(number):
+            total += 1
+        tl.store(x, total)
+
+    counted = torch.zeros(1, dtype=torch.int32)
     try:
-        _count[(1,)](count, 3)
+        count[(1,)](counted, 3)
     except triton.runtime.errors.InterpreterError:
         return False
-    return count.item() == 3
+    return counted.item() == 3
 
 
 needs_kernels = pytest.mark.skipif(
-    not _runs(), reason="this Triton's interpreter does not run with this NumPy"
+    not _run(), reason="Triton is not installed, or its interpreter does not run with this NumPy"
 )

@@ -48,6 +48,13 @@ def held_out(line: Line, statistics: str) -> float:
     return 100 * fmean(s["correct"] / s["images"] for s in epochs[-1]["validation"].values())
 
 
+def on_target(line: Line, statistics: str) -> float:
+    """The same of the target."""
+    epochs = [e for e in line["epochs"] if e["phase"] == "train" and e["statistics"] == statistics]
+    (score,) = epochs[-1]["target"].values()
+    return 100 * float(score["correct"]) / score["images"]
+
+
 def row(page: str, start: str) -> list[str]:
     """The cells of the first row of a table that starts so."""
     found = re.search(rf"^\| {re.escape(start)} \|(.*)\|$", page, flags=re.MULTILINE)

@@ -7,7 +7,17 @@ import pytest
 from scipy.stats import spearmanr
 
 from bne.data.benchmarks import BENCHMARKS
-from tests.results.reading import TARGETS, Line, accuracy, gap, last, numbers, row, standard_runs
+from tests.results.reading import (
+    TARGETS,
+    Line,
+    accuracy,
+    gap,
+    last,
+    lines,
+    numbers,
+    row,
+    standard_runs,
+)
 
 NAMES = {"DeepAll": "deepall", "(a)": "bne-a", "(b)": "bne-b", "(c)": "wasserstein"}
 
@@ -77,7 +87,7 @@ def test_what_is_said_of_sharper_weights(notes: str, pages: str) -> None:
 
 def recall(line: Line, place: int) -> float:
     """Accuracy on the images of one class."""
-    ((*_, confusion),) = [line["analysis"]["target"]["confusion"].values()]
+    (confusion,) = line["analysis"]["target"]["confusion"].values()
     return 100 * float(confusion[place][place]) / sum(confusion[place])
 
 
@@ -113,6 +123,17 @@ def test_what_is_said_of_single_classes(notes: str, pages: str) -> None:
     assert "on cartoon {} instead of {} %".format(*means[2:]) in notes
     pairs = zip(found["wasserstein", "sketch"], found["deepall", "sketch"], strict=True)
     assert all(ours < theirs for ours, theirs in pairs)
+    assert "Persons are 4 % of the sketches." in notes
+    (confusion,) = standard_runs("deepall")["sketch", 0]["analysis"]["target"]["confusion"].values()
+    assert round(100 * sum(confusion[person]) / sum(map(sum, confusion))) == 4
+    assert "not so with the other finalist of the search, Adam 3e-4." in notes
+    adam = {
+        line["method"]: recall(line, person)
+        for line in lines("tables.jsonl")
+        if line["settings"]["train"]["optimiser"]["learning_rate"] == 3e-4
+        and line["target"] == ["sketch"]
+    }
+    assert adam["bne"] > adam["deepall"]
     assert "Every class counted alike, there is no gap beyond the error" in notes
     cell = row(pages[pages.index("### By class") :], "**all classes alike**")[-1]
     mean, error = cell.replace("−", "-").split(" ± ")
