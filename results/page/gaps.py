@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bne.evaluation.cells import AWAITED, Cell, average, signed
 from bne.evaluation.reference import AVERAGE, SUMMARIES
 from bne.evaluation.results import result_tables
-from page.campaign import target
+from page.campaign import standing_for, target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +29,11 @@ def our_row(one: Table, name: str) -> Row:
     """Our figures, by column; none if nothing of the row is recorded."""
     cells = next((row.cells for row in one.rows if row.name == name), {})
     return cells if any(cell.values for cell in cells.values()) else {}
+
+
+def last_of(table: str, row: str, records: Sequence[Record]) -> Row:
+    """Our figures for a row of the paper's, after the last epoch."""
+    return our_row(by_rule(standing_for(table, row), records)["last"], row)
 
 
 def gap(row: Row, base: Row) -> dict[str, Cell]:

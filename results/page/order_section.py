@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bne.evaluation.cells import AWAITED, signed
 from bne.evaluation.reference import AVERAGE
 from page import gaps
-from page.campaign import ABLATION, BNE, DEEPALL, NORMALISATION, ROW_A, ROW_B, paper_table
+from page.campaign import ABLATION, BNE, DEEPALL, FREEZE, NORMALISATION, ROW_A, ROW_B, paper_table
 from page.words import listed, table
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ ORDERS = (
     (ABLATION, (BNE, "DNet (dt,warmup)")),
     ("sota-pacs-resnet18", ("DSON", "BNE")),
     ("distance-pacs-alexnet", ("BNE (wasserstein)", "BNE (bhattacharyya)", "BNE (uniform)")),
-    (NORMALISATION, ("BNE", "FreezeBatchNorm", "BatchNorm", "InstanceNorm")),
+    (NORMALISATION, ("BNE", FREEZE, "BatchNorm", "InstanceNorm")),
     ("closest-domain-accuracy-pacs-resnet18", ("closest", "second", "third")),
 )
 
@@ -42,7 +42,8 @@ def order_section(records: Sequence[Record]) -> str:
         "Average after the last epoch, in points, over the seeds that both rows have; … is not run "
         "yet. Where a target has no record, because it is not run or its run failed, both "
         "differences are of those that have. An order is called open while the difference is below "
-        "twice the standard error that the number of test images alone gives it."
+        "twice the standard error that the number of test images alone gives it. FreezeBatchNorm "
+        "is that of the main table, with clipped gradients."
     )
     return f"{text}\n\n{table(head, rows, texts=3)}"
 
@@ -77,7 +78,7 @@ def orders(records: Sequence[Record]) -> list[Order]:
     for name, rows in ORDERS:
         one = gaps.by_rule(paper_table(name), records)["last"]
         for better, worse in pairwise(rows):
-            above, below = (gaps.our_row(one, row) for row in (better, worse))
+            above, below = (gaps.last_of(name, row, records) for row in (better, worse))
             both = gaps.gap(above, below)
             own = {t: c.mean for t, c in both.items() if t in every and c.mean is not None}
             papers = gaps.papers_gap(one, better, worse)

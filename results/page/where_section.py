@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bne.data.benchmarks import BENCHMARKS
 from bne.evaluation.cells import Cell, average, signed
@@ -37,6 +37,14 @@ CLASSES = BENCHMARKS["pacs"].classes
 UNSEEN = ("cartoon", "sketch")
 # Networks of the same layers, trained with different weights.
 WEIGHTED = ("bne", "bne-a", "bne-b", "bne-ce", "dnet", "dnet-ce")
+
+
+class _Run(NamedTuple):
+    """Own weight in training, accuracy on the target, mean accuracy of the branches there."""
+
+    weight: float
+    accuracy: float
+    branches: float
 
 
 def steps_section(records: Sequence[Record]) -> str:
@@ -82,25 +90,20 @@ def classes_section(records: Sequence[Record]) -> str:
 
 def weights_section(records: Sequence[Record]) -> str:
     """Accuracy against how sharp the weights were that the network was trained with."""
-    found = [
-        (name, [figures for held_out in UNSEEN if (figures := _weighted(own, held_out))])
-        for name, own in _kinds(records).items()
-    ]
-    found = [(name, both) for name, both in found if len(both) == len(UNSEEN)]
+    found = [(name, _weighted(own)) for name, own in _kinds(records).items()]
+    found = [(name, both) for name, both in found if all(both)]
     if len(found) < 3:
         return ""
-    found.sort(key=lambda one: one[1][0])
-    rows = [
-        [name, *(text for figures in both for text in _texts(*figures))] for name, both in found
-    ]
-    head = ["", "cartoon: own weight", "accuracy", "branches"]
-    head += ["sketch: own weight", "accuracy", "branches"]
+    found.sort(key=lambda one: fmean(run.weight for run in one[1][0]))
+    rows = [[name, *(text for runs in both for text in _texts(runs))] for name, both in found]
+    columns = ["own weight", "accuracy", "branches"]
+    head = ["", *(f"{name}: {column}" for name in UNSEEN for column in columns)]
     text = (
-        "Seed 0, cartoon and sketch unseen, ordered by how much weight, after training, the images "
-        "of the source domains give to their own domain's branch; for (a), which trains every "
-        "image in its own branch alone, 1 stands instead. Beside it the accuracy on the target "
-        "after the last epoch, and the mean accuracy of the single branches there. `bne` is BNE "
-        "(c), `bne-a` (a), `bne-b` (b)."
+        "Cartoon and sketch unseen, ordered by how much weight, after training, the images of the "
+        "source domains give to their own domain's branch; for (a), which trains every image in "
+        "its own branch alone, 1 stands instead. Beside it the accuracy on the target after the "
+        "last epoch, and the mean accuracy of the single branches there, each by seed: 0, 1 and 2 "
+        "as far as they are run. `bne` is BNE (c), `bne-a` (a), `bne-b` (b)."
     )
     return f"{text}\n\n{table(head, rows)}"
 
@@ -119,21 +122,26 @@ def _kinds(records: Sequence[Record]) -> dict[str, list[Record]]:
     )
 
 
-def _weighted(records: Sequence[Record], name: str) -> list[float]:
-    """Own weight in training, accuracy, mean accuracy of branches; of seed 0, if it is run."""
-    own = (r for r in records if target(r) == name and r.settings["seed"] == 0)
-    record = next(own, None)
-    if record is None:
-        return []
-    weights = record.analysis["sources"]["weights"]
+def _weighted(records: Sequence[Record]) -> list[list[_Run]]:
+    """By unseen target, the runs in the order of their seeds."""
+    ordered = sorted(records, key=lambda record: int(record.settings["seed"]))
+    return [[_run(record) for record in ordered if target(record) == name] for name in UNSEEN]
+
+
+def _run(record: Record) -> _Run:
+    given = record.analysis["sources"]["weights"]
     sharp = record.settings["method"] == "bne-a"
-    weight = 1.0 if sharp else fmean(given[domain] for domain, given in weights.items())
+    weight = 1.0 if sharp else fmean(weights[domain] for domain, weights in given.items())
     branches = record.analysis["target"]["accuracy"]["by_branch"].values()
-    return [weight, analyses.prediction(record), fmean(percent(scores) for scores in branches)]
+    return _Run(weight, analyses.prediction(record), fmean(map(percent, branches)))
 
 
-def _texts(weight: float, own: float, branches: float) -> list[str]:
-    return [f"{weight:.2f}", f"{own:.1f}", f"{branches:.1f}"]
+def _texts(runs: Sequence[_Run]) -> list[str]:
+    by_seed = [
+        " / ".join(f"{value:.1f}" for value in values)
+        for values in ([run.accuracy for run in runs], [run.branches for run in runs])
+    ]
+    return [f"{fmean(run.weight for run in runs):.2f}", *by_seed]
 
 
 def _gaps(ours: Found, base: Found, value: Value) -> list[str]:

@@ -28,9 +28,8 @@ SMALL = {
     "per_domain": 4,
     "epoch": 1,
     "validation": 0.25,
-    "head": {"epochs": 1},
-    "train": {"epochs": 1, "warm_up": 0},
 }
+SHORT = {"head": {"epochs": 1}, "train": {"epochs": 1, "warm_up": 0}}
 
 
 def run_page(page: str) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def run_page(page: str) -> dict[str, Any]:
 
 def run(words: list[str]) -> None:
     """Runs a command line in this process, by recipes that take a second."""
-    with small_recipes(), pytest.MonkeyPatch.context() as patch:
+    with small_recipes(SMALL | SHORT), pytest.MonkeyPatch.context() as patch:
         match words:
             case ["bne", *_]:
                 patch.setattr(sys, "argv", words)
@@ -74,7 +73,7 @@ def check(words: list[str]) -> None:
     """Checks what can be known of a command line without running it."""
     match words:
         case ["bne", "train" | "benchmark", *_]:
-            with small_recipes(), pytest.MonkeyPatch.context() as patch:
+            with small_recipes(SMALL), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", [*_without_data(words), "--dry-run"])
                 assert _exit_code(cli.main) == 0, words
         case ["bne", *rest]:
@@ -110,13 +109,13 @@ def parse(words: list[str]) -> None:
 
 
 @contextmanager
-def small_recipes() -> Iterator[None]:
-    """Makes all recipes that come with the package short, whatever their names."""
+def small_recipes(changes: dict[str, Any]) -> Iterator[None]:
+    """Changes all recipes that come with the package, whatever their names."""
     with pytest.MonkeyPatch.context() as patch:
         folder = Path("small-recipes")
         folder.mkdir(exist_ok=True)
         for name in recipe_files.names():
-            content = {"base": str(recipe_files.FOLDER / f"{name}.yaml"), **SMALL}
+            content = {"base": str(recipe_files.FOLDER / f"{name}.yaml"), **changes}
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
         patch.setattr(recipe_files, "FOLDER", folder)
         yield

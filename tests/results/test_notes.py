@@ -15,6 +15,7 @@ from tests.results.reading import (
     is_standard,
     last,
     lines,
+    numbers,
     on_target,
     row,
     standard_runs,
@@ -45,34 +46,49 @@ def test_what_is_said_not_to_be_tried(notes: str, search: list[Line]) -> None:
     assert all(usual[train["epochs"]] == train["warm_up"] for train in trains)
 
 
+def clipped_to(norm: float) -> dict[tuple[str, int], Line]:
+    """FreezeBatchNorm's runs with gradients clipped to a norm."""
+    return {
+        (line["target"][0], line["seed"]): line
+        for line in lines("tables.jsonl")
+        if line["settings"]["train"]["optimiser"]["clip"] == norm
+    }
+
+
 def test_how_many_seeds_there_are(notes: str) -> None:
-    assert "BNE (a) and BNE (c) have three seeds, DNet two, all else one" in notes
-    assert "single targets move by up to four points from seed to seed." in notes
-    runs = lines("tables.jsonl")
-    seeds = {"deepall": 3, "bne-a": 3, "wasserstein": 3, "dnet": 2}
-    others = ("bne-b", "uniform", "bhattacharyya", "bne-ce", "dnet-ce", "dson", "instance-norm")
+    assert (
+        "BNE (a), (b) and (c) and the runs with strong augmentation have three seeds; DNet" in notes
+    )
+    assert (
+        "FreezeBatchNorm of the main table and the uniform and Bhattacharyya's weights two" in notes
+    )
+    assert "Single targets move by up to four points from seed to seed." in notes
+    two = ("dnet", "dnet-ce", "instance-norm", "uniform", "bhattacharyya")
+    seeds = dict.fromkeys(("deepall", "bne-a", "bne-b", "wasserstein"), 3) | dict.fromkeys(two, 2)
     moves = []
-    for name in (*seeds, *others):
+    for name in (*seeds, "bne-ce", "dson"):
         found = last(name)
         assert set(found) == {(t, seed) for t in TARGETS for seed in range(seeds.get(name, 1))}
         for target in TARGETS:
             values = [value for (own, _), value in found.items() if own == target]
             moves.append(max(values) - min(values))
     assert 3.5 < max(moves) < 4.5
-    strong = [line for line in runs if line["settings"]["augmentation"] == "strong"]
-    assert {line["seed"] for line in strong} == {0}
+    for name in ("deepall", "wasserstein"):
+        strong = last(name, "pacs-resnet18-strong")
+        assert set(strong) == {(t, seed) for t in TARGETS for seed in range(3)}
+    assert set(clipped_to(10)) == {(t, seed) for t in TARGETS for seed in range(2)}
 
 
 def test_what_is_said_of_the_weighting(notes: str) -> None:
     squared = last("wasserstein")
-    seeds = {"uniform": 1, "bhattacharyya": 1, "dnet": 2}
-    assert "no lower on average than with Wasserstein's, one seed each, two of DNet" in notes
-    assert "mostly against one and the same run of BNE (c), flatter weights are better" in notes
-    for weighting, number in seeds.items():
+    assert "no lower on average than with Wasserstein's, two seeds each" in notes
+    assert "come out no lower than Wasserstein's, two seeds each; in the paper" in notes
+    assert "On cartoon flatter weights are better by two points or more, in both seeds" in notes
+    for weighting in ("uniform", "bhattacharyya", "dnet"):
         other = last(weighting)
         assert gap(other, squared) >= 0
-        for seed in range(number):
-            assert other["cartoon", seed] > squared["cartoon", seed]
+        for seed in range(2):
+            assert other["cartoon", seed] - squared["cartoon", seed] > 1.75
     assert "(`options.distance=root-wasserstein`, cartoon and sketch, one seed)" in notes
     root = last("root-wasserstein")
     assert set(root) == {("cartoon", 0), ("sketch", 0)}
@@ -90,8 +106,7 @@ def domains_found(name: str) -> float:
 
 
 def test_what_is_said_of_other_methods(notes: str) -> None:
-    runs = lines("tables.jsonl")
-    names = ("wasserstein", "deepall", "dnet", "bne-ce", "dnet-ce", "dson", "freeze-bn")
+    names = ("wasserstein", "dnet", "bne-ce", "dnet-ce", "dson")
     found = {name: last(name) for name in names}
     assert "A loss on the domains lets BNE and DNet tell them apart better without" in notes
     for name, plain in (("bne-ce", "wasserstein"), ("dnet-ce", "dnet")):
@@ -99,24 +114,46 @@ def test_what_is_said_of_other_methods(notes: str) -> None:
         assert domains_found(name) > domains_found(plain) + 2
     assert "DSON is above BNE by 2.1 points, one seed; in the paper by 2.0." in notes
     assert gap(found["dson"], found["wasserstein"]) == pytest.approx(2.1, abs=0.051)
-    assert "is 2.1 above BNE on cartoon, photo and sketch. On art it diverged" in notes
-    assert set(found["freeze-bn"]) == {(target, 0) for target in TARGETS[1:]}
-    assert gap(found["freeze-bn"], found["wasserstein"]) == pytest.approx(2.1, abs=0.051)
-    clipped = {
-        (line["target"][0], line["seed"]): accuracy(line, "last")
-        for line in runs
-        if line["settings"]["train"]["optimiser"]["clip"] == 1
-    }
-    assert "with gradients clipped to a norm of 1, the only way it ran on all four targets" in notes
-    assert gap(clipped, found["wasserstein"]) == pytest.approx(-3.1, abs=0.051)
-    assert "the row has 77.2: cartoon 8 and sketch 12 points lower than unclipped, photo 3" in notes
-    assert fmean(clipped.values()) == pytest.approx(77.2, abs=0.051)
-    changes = [clipped[t, 0] - found["freeze-bn"][t, 0] for t in ("cartoon", "sketch", "photo")]
-    assert [round(change) for change in changes] == [-8, -12, 3]
-    assert "are each three points or more above BNE (c) there, one seed each." in notes
+    assert (
+        "strong augmentation is 4.8 points above BNE (c) there, three seeds, and DSON 5.7" in notes
+    )
     strong = last("wasserstein", "pacs-resnet18-strong")
-    for own in (found["dson"], found["freeze-bn"], strong):
-        assert own["sketch", 0] - found["wasserstein"]["sketch", 0] > 3
+    for own, expected in ((strong, 4.8), (found["dson"], 5.7)):
+        on_sketch = {key: value for key, value in own.items() if key[0] == "sketch"}
+        assert gap(on_sketch, found["wasserstein"]) == pytest.approx(expected, abs=0.051)
+
+
+def test_what_is_said_of_freezing(notes: str, pages: str) -> None:
+    whole, plain = last("wasserstein"), last("freeze-bn")
+    assert "on the other three targets it is 2.1 above BNE so, one seed." in notes
+    assert set(plain) == {(target, 0) for target in TARGETS[1:]}
+    assert gap(plain, whole) == pytest.approx(2.1, abs=0.051)
+    one, ten = ({k: accuracy(r, "last") for k, r in clipped_to(norm).items()} for norm in (1, 10))
+    assert (
+        "**FreezeBatchNorm** comes out as BNE does, two seeds; in the paper it is 3.5 below"
+        in notes
+    )
+    assert abs(gap(ten, whole)) < 0.2
+    assert "and frozen batch norm above both." in notes
+    assert gap(ten, last("deepall")) > 1
+    assert "To a norm of 1 it has 77.2, cartoon 8 and sketch 12 points lower than unclip" in notes
+    assert fmean(one.values()) == pytest.approx(77.2, abs=0.051)
+    changes = [one[t, 0] - plain[t, 0] for t in ("cartoon", "sketch", "photo")]
+    assert [round(change) for change in changes] == [-8, -12, 3]
+    assert "is higher on all four targets, 95.8 instead of 95.0 on average" in notes
+    runs = (clipped_to(1), clipped_to(10), standard_runs("freeze-bn"))
+    each = [
+        {key[0]: held_out(r, "running") for key, r in own.items() if not key[1]} for own in runs
+    ]
+    low, high, free = each
+    assert all(high[target] > low[target] for target in TARGETS)
+    means = [fmean(own.values()) for own in (high, low)]
+    assert means == pytest.approx([95.8, 95.0], abs=0.051)
+    assert fmean(high[target] for target in free) >= fmean(free.values())
+    cells = row(pages, "FreezeBatchNorm, gradients clipped to 10")
+    assert numbers(cells[-1:]) == pytest.approx([fmean(ten.values())], abs=0.051)
+    below = numbers(row(pages, "BNE > FreezeBatchNorm | normalization-pacs-resnet18")[1:])
+    assert below == pytest.approx([-gap(ten, whole), 3.5], abs=0.051)
 
 
 def test_what_is_said_of_sketch_by_seed(notes: str, search: list[Line]) -> None:
@@ -167,13 +204,16 @@ def test_what_is_said_of_held_out_accuracy(notes: str) -> None:
 
 
 def test_what_is_said_of_exact_statistics(notes: str) -> None:
-    assert "With strong augmentation they raised it too, within the error, and cost" in notes
+    assert (
+        "With strong augmentation they raised it too, within the error, and cost the targets 0.4"
+        in notes
+    )
     runs = standard_runs("wasserstein", "pacs-resnet18-strong").values()
 
     raised = fmean(held_out(run, "exact") - held_out(run, "running") for run in runs)
     assert 0 < raised < 0.5
     cost = fmean(on_target(run, "running") - on_target(run, "exact") for run in runs)
-    assert cost == pytest.approx(0.5, abs=0.051)
+    assert cost == pytest.approx(0.4, abs=0.051)
 
 
 def test_what_is_said_of_row_a(notes: str, pages: str) -> None:
