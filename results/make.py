@@ -91,7 +91,7 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
         ],
         "Past the paper": _headed(
             {
-                "Strong augmentation": strong_section(records),
+                "Strong augmentation": _with(strong_section(records), notes["strong"]),
                 "DSON under BNE's weights": dson_section(records),
             }
         ),
@@ -115,6 +115,11 @@ def _details(
         "Runs and their time": [seconds_section(files)],
         "What is missing": [missing_section(wanted, records, name)],
     }
+
+
+def _with(section: str, note: str) -> str:
+    """A section and what is to be said of it, if there is one."""
+    return f"{section}{PARAGRAPH}{note}" if section else ""
 
 
 def _headed(parts: Mapping[str, str]) -> list[str]:

@@ -137,7 +137,7 @@ WANTED = (
         overrides={"train.warm_up": 12},
     ),
     Wanted(
-        "Branches normalised by running statistics, as printed",
+        "Branches normalised by running statistics",
         ABLATION,
         rows=(BNE,),
         seeds=1,

@@ -85,10 +85,12 @@ def length_section(records: Sequence[Record]) -> str:
         lengths = [one for (name, _, _), one in found.items() if name == held_out]
         whole = [one for one in lengths if one.keys() >= set(METHODS)]
         every = [set(one[method]) for one in whole for method in METHODS]
-        if values in whole and (seeds := sorted(set.intersection(*every))):
+        if len(whole) > 1 and values in whole and (seeds := sorted(set.intersection(*every))):
             means = [fmean(scores[seed] for seed in seeds) for scores in (base, own)]
             figures = [*(f"{mean:.1f}" for mean in means), signed(means[1] - means[0], 1)]
             rows.append([held_out, f"{epochs} ({warm_up})", *figures, str(len(seeds))])
+    if not rows:
+        return ""
     text = (
         "The same setting at other lengths of training, last epoch, running statistics, the seeds "
         "that both methods have at every length; the shortest runs are those of the search. No "

@@ -34,10 +34,10 @@ ORDERS = (
 def order_section(records: Sequence[Record]) -> str:
     """Which of the paper's rows are in the same order with us."""
     rows = [
-        [f"{o.better} > {o.worse}", o.table, o.verdict, o.difference, signed(o.papers, 1)]
+        [f"{o.better} > {o.worse}", o.table, o.verdict, o.text, signed(o.papers, 1), str(o.seeds)]
         for o in orders(records)
     ]
-    head = ["the paper's order", "table", "ours too?", "our difference", "the paper's"]
+    head = ["the paper's order", "table", "ours too?", "our difference", "the paper's", "seeds"]
     text = (
         "Average after the last epoch, in points, over the seeds that both rows have; … is not run "
         "yet. Where a target has no record, because it is not run or its run failed, both "
@@ -57,18 +57,37 @@ class Order:
         worse: another.
         table: that has them.
         papers: difference, on the targets that we have, or on all if we have none.
-        difference: ours, in words.
-        verdict: "yes", "no", "open", or that it is awaited.
-        alike: whether the paper's difference is ours, within twice the error by images.
+        ours: the same of ours; None if it is not run.
+        error: of ours, by the number of test images alone.
+        where: the targets that we have, in words, if not all.
+        seeds: that both rows have.
     """
 
     better: str
     worse: str
     table: str
     papers: float
-    difference: str
-    verdict: str
-    alike: bool = False
+    ours: float | None = None
+    error: float = 0.0
+    where: str = ""
+    seeds: int = 0
+
+    @property
+    def verdict(self) -> str:
+        """Yes, no, open, or that it is awaited."""
+        if self.ours is None:
+            return AWAITED
+        return "open" if abs(self.ours) < 2 * self.error else "yes" if self.ours > 0 else "**no**"
+
+    @property
+    def alike(self) -> bool:
+        """Whether the paper's difference is ours, within twice the error."""
+        return self.ours is not None and abs(self.ours - self.papers) < 2 * self.error
+
+    @property
+    def text(self) -> str:
+        """Our difference, and on which targets if not on all."""
+        return AWAITED if self.ours is None else signed(self.ours, 1) + self.where
 
 
 def orders(records: Sequence[Record]) -> list[Order]:
@@ -83,17 +102,15 @@ def orders(records: Sequence[Record]) -> list[Order]:
             own = {t: c.mean for t, c in both.items() if t in every and c.mean is not None}
             papers = gaps.papers_gap(one, better, worse)
             if not own:
-                found.append(Order(better, worse, name, papers[AVERAGE], AWAITED, AWAITED))
+                found.append(Order(better, worse, name, papers[AVERAGE]))
                 continue
             whole = len(own) == len(every)
             # A table may weigh targets by their images, as the paper's does.
             table_mean = gaps.minus(above.get(AVERAGE), below.get(AVERAGE)).mean
             mean = table_mean if whole and table_mean is not None else fmean(own.values())
             error = gaps.mean_error(gaps.image_errors(above, below, records))
-            verdict = "open" if abs(mean) < 2 * error else "yes" if mean > 0 else "**no**"
             where = "" if whole else f" ({listed(own)})"
             paper = papers[AVERAGE] if whole else fmean(papers[t] for t in own)
-            difference = signed(mean, 1) + where
-            alike = abs(mean - paper) < 2 * error
-            found.append(Order(better, worse, name, paper, difference, verdict, alike))
+            seeds = len({seed for t in own for seed in both[t].values})
+            found.append(Order(better, worse, name, paper, mean, error, where, seeds))
     return found

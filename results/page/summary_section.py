@@ -54,7 +54,7 @@ def _by_the_papers_settings(records: Sequence[Record]) -> str:
     if not seeds:
         return "**The paper's own settings**, 60 epochs: not run on every target yet."
     what = f"**The paper's own settings**, 60 epochs, {plural(seeds, 'seed')}"
-    return f"{what}: in points {_by_rule(ours)}."
+    return f"{what}: the gap is {_by_rule(ours)}."
 
 
 def _by_a_finalist(wanted: Wanted, records: Sequence[Record]) -> str:
@@ -62,7 +62,7 @@ def _by_a_finalist(wanted: Wanted, records: Sequence[Record]) -> str:
     seeds = len(ours["last"].values)
     name = wanted.title.split(": ")[1]
     what = f"**The other finalist of the search**, {name}, {plural(seeds, 'seed')}"
-    return f"{what}: in points {_by_rule(ours)}." if seeds else ""
+    return f"{what}: the gap is {_by_rule(ours)}." if seeds else ""
 
 
 def _orders(records: Sequence[Record]) -> str:
@@ -71,10 +71,14 @@ def _orders(records: Sequence[Record]) -> str:
     alike = sum(order.alike for order in found)
     left = verdicts.total() - sum(verdicts[verdict] for verdict in ("yes", "no", "open"))
     rest = f", {left} not run yet" if left else ""
+    within = [order for order in found if order.verdict == "open"]
+    other = sum(order.ours is not None and order.ours < 0 for order in within)
+    excluded = sum(not order.alike for order in within)
     return (
         f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} have "
         f"the paper's sign, {verdicts['no']} the other, {verdicts['open']} are within the error"
-        f"{rest}. In {alike} the paper's difference is ours within twice the error."
+        f"{rest}; of these {other} have the other sign, and in {excluded} the paper's difference "
+        f"is excluded. In {alike} of all the paper's difference is ours within twice the error."
     )
 
 

@@ -142,6 +142,14 @@ def test_what_the_questions_say_of_our_results_is_so() -> None:
     questions = (ROOT / "docs" / "questions.md").read_text()
     assert f"BNE is {gain} points above DeepAll in three seeds, in the paper 4.6" in questions
     assert gaps["the paper"]["all"] == 4.6
+    (papers,) = re.findall(r"The paper's own settings.*: the gap is (\S+) after", text)
+    assert "By the paper's own settings, one seed, BNE is not above DeepAll." in questions
+    assert papers.startswith("−")
+    (alike,) = re.findall(r"Every class counted alike, the gap is [^,]*", text)
+    assert f"{alike}." in questions
+    sentence = "trong augmentation gives DeepAll more than BNE does, and"
+    assert sentence in questions
+    assert sentence in text
 
 
 def test_every_name_of_the_package_exists() -> None:

@@ -5,7 +5,7 @@ import re
 from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, stdev
 from types import ModuleType
 from typing import Any
 
@@ -114,3 +114,20 @@ def gap(ours: dict[tuple[str, int], float], theirs: dict[tuple[str, int], float]
     common = ours.keys() & theirs.keys()
     assert common
     return fmean(ours[key] - theirs[key] for key in common)
+
+
+def by_seed(
+    ours: dict[tuple[str, int], float],
+    theirs: dict[tuple[str, int], float],
+    targets: tuple[str, ...] = TARGETS,
+) -> list[float]:
+    """The same in every seed in which both have all the targets, mean over these."""
+    common = ours.keys() & theirs.keys()
+    seeds = [seed for seed in range(3) if all((target, seed) in common for target in targets)]
+    return [fmean(ours[t, seed] - theirs[t, seed] for t in targets) for seed in seeds]
+
+
+def with_error(differences: list[float]) -> str:
+    """The mean over seeds and its standard error, as the prose has them."""
+    error = stdev(differences) / len(differences) ** 0.5
+    return f"{fmean(differences):.1f} ± {error:.1f}"

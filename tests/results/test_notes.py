@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from bne.evaluation.reference import AVERAGE, find_table
 from tests.results.reading import (
     TARGETS,
     Line,
     accuracy,
+    by_seed,
     gap,
     held_out,
     is_standard,
@@ -19,9 +21,20 @@ from tests.results.reading import (
     on_target,
     row,
     standard_runs,
+    with_error,
 )
 
 NOT_SQUARED = re.compile("root-wasserstein|bhattacharyya")
+
+
+def last_of_length(epochs: int) -> list[Line]:
+    """The runs of the standard optimiser at another length."""
+    return [
+        line
+        for line in lines("tables.jsonl")
+        if line["settings"]["train"]["epochs"] == epochs
+        and line["settings"]["train"]["optimiser"]["learning_rate"] == 3e-3
+    ]
 
 
 def test_what_is_said_not_to_be_tried(notes: str, search: list[Line]) -> None:
@@ -32,7 +45,8 @@ def test_what_is_said_not_to_be_tried(notes: str, search: list[Line]) -> None:
         return any(own.get(key, usual) != usual for own in found)
 
     everything = runs + search
-    assert "The batch size: not tried." in notes
+    not_tried = notes[notes.index("Not tried:\n") :]
+    assert "- **The batch size.** With AlexNet" in not_tried
     assert not tried("", "per_domain", 16, everything)
     assert "Not tried: distances over other layers (`options.layers`)." in notes
     assert not tried("options", "layers", None, everything)
@@ -40,7 +54,9 @@ def test_what_is_said_not_to_be_tried(notes: str, search: list[Line]) -> None:
     assert not tried("options", "branch_statistics", "batch", runs)
     assert "(`options.mix`): not tried." in notes
     assert not tried("options", "mix", "logits", everything)
-    assert "Not run yet: other lengths of the warm-up at the standard length" in notes
+    assert "Not run yet: other lengths of the warm-up and branches under running stat" in notes
+    assert "our settings at 60 epochs, and more images a domain." in notes
+    assert not last_of_length(60)
     usual = {8: 2, 20: 6, 60: 20}
     trains = [line["settings"]["train"] for line in runs if line["method"] == "bne"]
     assert all(usual[train["epochs"]] == train["warm_up"] for train in trains)
@@ -56,39 +72,54 @@ def clipped_to(norm: float) -> dict[tuple[str, int], Line]:
 
 
 def test_how_many_seeds_there_are(notes: str) -> None:
-    assert (
-        "BNE (a), (b) and (c) and the runs with strong augmentation have three seeds; DNet" in notes
-    )
-    assert (
-        "FreezeBatchNorm of the main table and the uniform and Bhattacharyya's weights two" in notes
-    )
-    assert "Single targets move by up to four points from seed to seed." in notes
-    two = ("dnet", "dnet-ce", "instance-norm", "uniform", "bhattacharyya")
-    seeds = dict.fromkeys(("deepall", "bne-a", "bne-b", "wasserstein"), 3) | dict.fromkeys(two, 2)
-    moves = []
-    for name in (*seeds, "bne-ce", "dson"):
-        found = last(name)
-        assert set(found) == {(t, seed) for t in TARGETS for seed in range(seeds.get(name, 1))}
-        for target in TARGETS:
-            values = [value for (own, _), value in found.items() if own == target]
-            moves.append(max(values) - min(values))
-    assert 3.5 < max(moves) < 4.5
-    for name in ("deepall", "wasserstein"):
-        strong = last(name, "pacs-resnet18-strong")
-        assert set(strong) == {(t, seed) for t in TARGETS for seed in range(3)}
-    assert set(clipped_to(10)) == {(t, seed) for t in TARGETS for seed in range(2)}
+    three = "DeepAll, BNE (a), (b) and (c) and the runs with strong augmentation have three seeds;"
+    two = "FreezeBatchNorm of the main table and the uniform and Bhattacharyya's weights two;"
+    assert three in notes
+    assert two in notes
+    strong = "pacs-resnet18-strong"
+    found = {name: last(name) for name in ("deepall", "bne-a", "bne-b", "wasserstein")}
+    found |= {f"{name}, strong": last(name, strong) for name in ("deepall", "wasserstein")}
+    seeds = dict.fromkeys(found, 3)
+    found |= {name: last(name) for name in ("dnet", "dnet-ce", "instance-norm")}
+    found |= {name: last(name) for name in ("uniform", "bhattacharyya")}
+    found["clipped"] = {key: accuracy(r, "last") for key, r in clipped_to(10).items()}
+    seeds |= dict.fromkeys(found.keys() - seeds.keys(), 2)
+    for name, own in found.items():
+        assert set(own) == {(t, seed) for t in TARGETS for seed in range(seeds[name])}
+    counted = sum(map(len, found.values()))
+    assert counted + sum(1 for line in lines("tables.jsonl") if line["seed"] == 0) == len(
+        lines("tables.jsonl")
+    ) + 4 * len(found)  # all else has seed 0 alone
+    moves = [
+        max(values) - min(values)
+        for own in found.values()
+        for values in ([v for (t, _), v in own.items() if t == target] for target in TARGETS)
+    ]
+    assert f"Single targets move by up to {max(moves):.1f} points from seed to seed." in notes
 
 
 def test_what_is_said_of_the_weighting(notes: str) -> None:
     squared = last("wasserstein")
     assert "no lower on average than with Wasserstein's, two seeds each" in notes
-    assert "come out no lower than Wasserstein's, two seeds each; in the paper" in notes
-    assert "On cartoon flatter weights are better by two points or more, in both seeds" in notes
+    assert (
+        "come out no lower than Wasserstein's, two seeds each; in the paper, with AlexNet" in notes
+    )
+    better = []
     for weighting in ("uniform", "bhattacharyya", "dnet"):
-        other = last(weighting)
-        assert gap(other, squared) >= 0
-        for seed in range(2):
-            assert other["cartoon", seed] - squared["cartoon", seed] > 1.75
+        assert gap(last(weighting), squared) >= 0
+        better += by_seed(last(weighting), squared, ("cartoon",))
+        assert max(by_seed(last(weighting), last("bne-a"), ("sketch",))) < 0.15
+    span = f"{min(better):.1f} to {max(better):.1f}"
+    assert f"On cartoon flatter weights are better by {span} points, in both seeds" in notes
+    assert "and no weighting lifts it above (a)." in notes
+    assert max(by_seed(squared, last("bne-a"), ("sketch",))) < 0
+    assert "On sketch the whole method is not above (a) in any seed" in notes
+    brought = [by_seed(last(name), last("bne-a")) for name in ("uniform", "wasserstein")]
+    same = fmean(brought[1][:2])
+    sentence = (
+        f"brings as much over (a), +{with_error(brought[0])}, as with Wasserstein's, +{same:.1f} in"
+    )
+    assert sentence in notes
     assert "(`options.distance=root-wasserstein`, cartoon and sketch, one seed)" in notes
     root = last("root-wasserstein")
     assert set(root) == {("cartoon", 0), ("sketch", 0)}
@@ -98,61 +129,114 @@ def test_what_is_said_of_the_weighting(notes: str) -> None:
     assert root["sketch", 0] < 79.7 - 2
 
 
+def test_what_is_said_of_the_weightings_in_the_paper(notes: str) -> None:
+    assert "in the paper, with AlexNet, they are lower by 2.4 and 1.0 points" in notes
+    table = find_table("distance-pacs-alexnet")
+    rows = {row.name: row.summaries[AVERAGE] for row in table.rows}
+    best = rows["BNE (wasserstein)"]
+    lower = [best - rows[f"BNE ({name})"] for name in ("uniform", "bhattacharyya")]
+    assert lower == pytest.approx([2.4, 1.0], abs=0.051)
+
+
 def domains_found(name: str) -> float:
-    """How often training images lie nearest to their own domain, seed 0."""
-    runs = [line for (_, seed), line in standard_runs(name).items() if seed == 0]
+    """How often training images lie nearest to their own domain, in percent."""
+    runs = standard_runs(name).values()
     scores = [line["analysis"]["sources"]["domain_accuracy"]["train"].values() for line in runs]
     return fmean(100 * s["correct"] / s["images"] for own in scores for s in own)
 
 
+def test_what_is_said_of_a_loss_on_the_domains(notes: str) -> None:
+    dnet = by_seed(last("dnet"), last("dnet-ce"))
+    (bne,) = by_seed(last("wasserstein"), last("bne-ce"))
+    sentence = f"DNet {with_error(dnet)}, two seeds, BNE {bne:.1f}, one; in the paper 4.2 and 2.3."
+    assert f"A loss on the domains costs accuracy on the classes: {sentence}" in notes
+    names = ("wasserstein", "dnet-ce", "bne-ce")
+    own, dnets, bnes = (round(domains_found(name)) for name in names)
+    assert f"Images lie nearest to their own domain in {own} %, in the paper in 72." in notes
+    assert f"DNet finds fewer than BNE, {dnets} and {bnes} %, in the paper more, 83 and 73" in notes
+
+
+def test_what_is_said_of_dnet(notes: str) -> None:
+    above = by_seed(last("dnet"), last("wasserstein"))
+    assert min(above) > 0
+    assert f"and is {with_error(above)} above BNE, in both seeds." in notes
+    found = domains_found("dnet")
+    assert f"With us it finds the domain of {found:.0f} % of the images" in notes
+    given = [line["analysis"]["sources"]["weights"] for line in standard_runs("dnet").values()]
+    own = fmean(weights[domain] for each in given for domain, weights in each.items())
+    assert f"gives their own branch a weight of {own:.2f}, hardly more than the others'" in notes
+    assert 1 / 3 < own < 0.4
+
+
 def test_what_is_said_of_other_methods(notes: str) -> None:
-    names = ("wasserstein", "dnet", "bne-ce", "dnet-ce", "dson")
-    found = {name: last(name) for name in names}
-    assert "A loss on the domains lets BNE and DNet tell them apart better without" in notes
-    for name, plain in (("bne-ce", "wasserstein"), ("dnet-ce", "dnet")):
-        assert gap(found[name], found[plain]) < 0
-        assert domains_found(name) > domains_found(plain) + 2
-    assert "DSON is above BNE by 2.1 points, one seed; in the paper by 2.0." in notes
-    assert gap(found["dson"], found["wasserstein"]) == pytest.approx(2.1, abs=0.051)
-    assert (
-        "strong augmentation is 4.8 points above BNE (c) there, three seeds, and DSON 5.7" in notes
+    whole = last("wasserstein")
+    (dson,) = by_seed(last("dson"), whole)
+    assert f"DSON is above BNE by {dson:.1f} points, one seed; in the paper by 2.0." in notes
+    strong = "pacs-resnet18-strong"
+    moved = [
+        fmean(by_seed(last(n, strong), last(n), ("sketch",))) for n in ("deepall", "wasserstein")
+    ]
+    (dsons,) = by_seed(last("dson"), whole, ("sketch",))
+    sentence = "DeepAll by {:.1f} points and BNE by {:.1f}, three seeds; DSON is {:.1f} above BNE"
+    assert sentence.format(*moved, dsons) in notes
+
+
+def strong_gap(statistics: str) -> list[float]:
+    both = (
+        {
+            key: on_target(run, statistics)
+            for key, run in standard_runs(name, "pacs-resnet18-strong").items()
+        }
+        for name in ("wasserstein", "deepall")
     )
-    strong = last("wasserstein", "pacs-resnet18-strong")
-    for own, expected in ((strong, 4.8), (found["dson"], 5.7)):
-        on_sketch = {key: value for key, value in own.items() if key[0] == "sketch"}
-        assert gap(on_sketch, found["wasserstein"]) == pytest.approx(expected, abs=0.051)
+    return by_seed(*both)
+
+
+def test_what_is_said_of_strong_augmentation(notes: str) -> None:
+    strong = "pacs-resnet18-strong"
+    deepall, bne = (by_seed(last(n, strong), last(n)) for n in ("deepall", "wasserstein"))
+    sentence = f"gives DeepAll {with_error(deepall)} points after the last epoch, more than BNE"
+    assert sentence in notes
+    assert f"gives it, and BNE {with_error(bne)}." in notes
+    assert fmean(deepall) > gap(last("wasserstein"), last("deepall"))
+    assert "by about a point, in all three seeds and with running statistics too." in notes
+    for found in (strong_gap("exact"), strong_gap("running")):
+        assert min(found) > 0
+        assert fmean(found) == pytest.approx(1, abs=0.25)
+    assert "95.9 instead of 96.2 for both with running statistics" in notes
+    for name in ("deepall", "wasserstein"):
+        for recipe, mean in ((strong, 95.9), ("pacs-resnet18-standard", 96.2)):
+            runs = standard_runs(name, recipe).values()
+            found = fmean(held_out(run, "running") for run in runs)
+            assert found == pytest.approx(mean, abs=0.051)
 
 
 def test_what_is_said_of_freezing(notes: str, pages: str) -> None:
     whole, plain = last("wasserstein"), last("freeze-bn")
-    assert "on the other three targets it is 2.1 above BNE so, one seed." in notes
-    assert set(plain) == {(target, 0) for target in TARGETS[1:]}
-    assert gap(plain, whole) == pytest.approx(2.1, abs=0.051)
     one, ten = ({k: accuracy(r, "last") for k, r in clipped_to(norm).items()} for norm in (1, 10))
-    assert (
-        "**FreezeBatchNorm** comes out as BNE does, two seeds; in the paper it is 3.5 below"
-        in notes
-    )
-    assert abs(gap(ten, whole)) < 0.2
-    assert "and frozen batch norm above both." in notes
-    assert gap(ten, last("deepall")) > 1
-    assert "To a norm of 1 it has 77.2, cartoon 8 and sketch 12 points lower than unclip" in notes
+    error = with_error(by_seed(ten, whole))
+    assert f"is within the error of BNE, +{error}, two seeds; in the paper it is 3.5 below" in notes
+    assert "Batch norm is far above instance norm, and frozen batch norm above both." in notes
+    assert min(by_seed(ten, last("deepall"))) > 1
+    assert min(by_seed(last("deepall"), last("instance-norm"))) > 5
+    assert "first to a norm of 1, which gave 77.2, cartoon 8 and sketch 12 points lower" in notes
     assert fmean(one.values()) == pytest.approx(77.2, abs=0.051)
+    assert set(plain) == {(target, 0) for target in TARGETS[1:]}
     changes = [one[t, 0] - plain[t, 0] for t in ("cartoon", "sketch", "photo")]
     assert [round(change) for change in changes] == [-8, -12, 3]
-    assert "is higher on all four targets, 95.8 instead of 95.0 on average" in notes
-    runs = (clipped_to(1), clipped_to(10), standard_runs("freeze-bn"))
-    each = [
-        {key[0]: held_out(r, "running") for key, r in own.items() if not key[1]} for own in runs
-    ]
-    low, high, free = each
+    assert "higher on all four targets, 95.8 instead of 95.0 on average" in notes
+    low, high = (
+        {key[0]: held_out(run, "running") for key, run in clipped_to(norm).items() if not key[1]}
+        for norm in (1, 10)
+    )
     assert all(high[target] > low[target] for target in TARGETS)
     means = [fmean(own.values()) for own in (high, low)]
     assert means == pytest.approx([95.8, 95.0], abs=0.051)
-    assert fmean(high[target] for target in free) >= fmean(free.values())
+    (above,), (clipped, _) = (by_seed(own, whole, TARGETS[1:]) for own in (plain, ten))
+    assert f"is {above:.1f} above BNE unclipped, and {clipped:.1f} clipped to 10, seed 0." in notes
     cells = row(pages, "FreezeBatchNorm, gradients clipped to 10")
     assert numbers(cells[-1:]) == pytest.approx([fmean(ten.values())], abs=0.051)
-    below = numbers(row(pages, "BNE > FreezeBatchNorm | normalization-pacs-resnet18")[1:])
+    below = numbers(row(pages, "BNE > FreezeBatchNorm | normalization-pacs-resnet18")[1:3])
     assert below == pytest.approx([-gap(ten, whole), 3.5], abs=0.051)
 
 
@@ -192,28 +276,27 @@ def test_what_is_said_of_other_weights_at_test_time(notes: str) -> None:
 
 def test_what_is_said_of_held_out_accuracy(notes: str) -> None:
     assert "DSON, in one seed, has the lowest of the standard rows with domain branches" in notes
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[tuple[str, str | None], list[tuple[float, float]]] = {}
     for line in lines("tables.jsonl"):
         if is_standard(line) and line["analysis"].get("branches"):
             figures = held_out(line, "running"), accuracy(line, "last")
-            found.setdefault(line["method"], []).append(figures)
+            kind = line["method"], line["settings"]["options"].get("distance")
+            found.setdefault(kind, []).append(figures)
     means = {name: [fmean(v) for v in zip(*own, strict=True)] for name, own in found.items()}
-    assert min(means, key=lambda name: means[name][0]) == "dson"
-    assert max(means, key=lambda name: means[name][1]) == "dson"
+    assert min(means, key=lambda kind: means[kind][0])[0] == "dson"
+    assert max(means, key=lambda kind: means[kind][1])[0] == "dson"
     assert all(mean > 93 for mean, _ in means.values())
 
 
 def test_what_is_said_of_exact_statistics(notes: str) -> None:
-    assert (
-        "With strong augmentation they raised it too, within the error, and cost the targets 0.4"
-        in notes
-    )
-    runs = standard_runs("wasserstein", "pacs-resnet18-strong").values()
-
-    raised = fmean(held_out(run, "exact") - held_out(run, "running") for run in runs)
-    assert 0 < raised < 0.5
-    cost = fmean(on_target(run, "running") - on_target(run, "exact") for run in runs)
-    assert cost == pytest.approx(0.4, abs=0.051)
+    raised, cost = [], []
+    for name in ("wasserstein", "deepall"):
+        runs = standard_runs(name, "pacs-resnet18-strong").values()
+        raised.append(fmean(held_out(run, "exact") - held_out(run, "running") for run in runs))
+        cost.append(fmean(on_target(run, "running") - on_target(run, "exact") for run in runs))
+    sentence = "they raised BNE's by {:.1f} and lowered DeepAll's by {:.1f}, and cost both on the"
+    assert sentence.format(raised[0], -raised[1]) in notes
+    assert "targets, {:.1f} and {:.1f} points.".format(*cost) in notes
 
 
 def test_what_is_said_of_row_a(notes: str, pages: str) -> None:
