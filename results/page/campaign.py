@@ -84,6 +84,18 @@ class Wanted:
         return " ".join([*parts, f"--seeds {self.seeds} --records {records} --parallel 4"])
 
 
+# What may be the cause of a smaller gap than the paper's.
+CHANGED_FOR_BOTH: dict[str, dict[str, Any]] = {
+    "Our settings at the paper's 60 epochs": {"train.epochs": 60, "train.warm_up": 20},
+    "64 images a domain": {"per_domain": 64},
+}
+CHANGED: dict[str, dict[str, Any]] = {
+    "The distance not squared": {"options.distance": "root-wasserstein"},
+    "A shorter warm-up": {"train.warm_up": 2},
+    "A longer warm-up": {"train.warm_up": 12},
+    "Branches normalised by running statistics": {"options.branch_statistics": "population"},
+}
+
 WANTED = (
     Wanted("Variants of the method", ABLATION),
     Wanted("Comparison with other methods", "sota-pacs-resnet18"),
@@ -101,47 +113,13 @@ WANTED = (
         recipe=PAPERS,
         overrides={"epoch": 220},
     ),
-    Wanted(
-        "Our settings at the paper's 60 epochs",
-        ABLATION,
-        rows=(DEEPALL, BNE),
-        seeds=1,
-        overrides={"train.epochs": 60, "train.warm_up": 20},
+    *(
+        Wanted(title, ABLATION, rows=(DEEPALL, BNE), seeds=1, overrides=overrides)
+        for title, overrides in CHANGED_FOR_BOTH.items()
     ),
-    Wanted(
-        "64 images a domain",
-        ABLATION,
-        rows=(DEEPALL, BNE),
-        seeds=1,
-        overrides={"per_domain": 64},
-    ),
-    Wanted(
-        "The distance not squared",
-        ABLATION,
-        rows=(BNE,),
-        seeds=1,
-        overrides={"options.distance": "root-wasserstein"},
-    ),
-    Wanted(
-        "A shorter warm-up",
-        ABLATION,
-        rows=(BNE,),
-        seeds=1,
-        overrides={"train.warm_up": 2},
-    ),
-    Wanted(
-        "A longer warm-up",
-        ABLATION,
-        rows=(BNE,),
-        seeds=1,
-        overrides={"train.warm_up": 12},
-    ),
-    Wanted(
-        "Branches normalised by running statistics",
-        ABLATION,
-        rows=(BNE,),
-        seeds=1,
-        overrides={"options.branch_statistics": "population"},
+    *(
+        Wanted(title, ABLATION, rows=(BNE,), seeds=1, overrides=overrides)
+        for title, overrides in CHANGED.items()
     ),
     Wanted("Strong augmentation", ABLATION, rows=(DEEPALL, BNE), recipe=STRONG),
     Wanted(
