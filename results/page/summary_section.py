@@ -77,8 +77,9 @@ def _orders(records: Sequence[Record]) -> str:
     return (
         f"**The order of the paper's rows**: of {verdicts.total()} pairs {verdicts['yes']} have "
         f"the paper's sign, {verdicts['no']} the other, {verdicts['open']} are within the error"
-        f"{rest}; of these {other} have the other sign, and in {excluded} the paper's difference "
-        f"is excluded. In {alike} of all the paper's difference is ours within twice the error."
+        f"{rest}. Of those within it {other} have the other sign, and in {excluded} the paper's "
+        f"difference is excluded. In {alike} of all the paper's difference is ours within twice "
+        "the error."
     )
 
 

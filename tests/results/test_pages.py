@@ -308,5 +308,6 @@ def test_how_many_orders_have_the_papers_size(pages: str) -> None:
     within = [numbers(cells[1:3]) for cells in shown if cells[0] == "open"]
     opposed = sum(ours < 0 for ours, _ in within)
     far = sum(abs(ours - papers) > 1.25 for ours, papers in within)
-    assert f"of these {opposed} have the other sign, and in {far} the paper's difference" in pages
+    sentence = f"Of those within it {opposed} have the other sign, and in {far} the paper's"
+    assert sentence in pages
     assert [int(cells[-1]) for cells in shown] == [3, 3, 3, 3, 3, 2, 1, 2, 2, 2, 2, 2, 3, 3]
