@@ -120,8 +120,20 @@ def inverse_weights(distances: Tensor) -> Tensor:
     Returns:
         (N, K).
     """
+    return torch.softmax(nearness(distances), dim=-1)
+
+
+def nearness(distances: Tensor) -> Tensor:
+    """-log distance, finite at distance 0 too: the weights are its softmax.
+
+    Args:
+        distances: (N, K).
+
+    Returns:
+        (N, K).
+    """
     smallest = torch.finfo(distances.dtype).tiny
-    return torch.softmax(-distances.clamp_min(smallest).log(), dim=-1)
+    return -distances.clamp_min(smallest).log()
 
 
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:

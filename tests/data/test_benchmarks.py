@@ -21,8 +21,6 @@ def test_declarations_agree_with_themselves(benchmark: Benchmark) -> None:
         assert min(by_class) > 0  # or training on it would need --allow-gaps
     for target in benchmark.targets:
         assert set(target) < set(benchmark.domains)
-        assert benchmark.sources(target)
-        assert {*benchmark.sources(target), *target} == set(benchmark.domains)
 
 
 def test_the_documented_table_says_what_is_declared() -> None:

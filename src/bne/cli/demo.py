@@ -66,7 +66,8 @@ def _show(outcomes: "Sequence[Outcome]", out: Path) -> None:
     from rich.table import Table
 
     from bne.demo import METHODS
-    from bne.demo.table import average, cells
+    from bne.demo.table import cells
+    from bne.evaluation.cells import average
 
     console = Console()
     targets = list(dict.fromkeys(outcome.target for outcome in outcomes))
@@ -74,8 +75,8 @@ def _show(outcomes: "Sequence[Outcome]", out: Path) -> None:
         "unseen:", *targets, "average", title="Accuracy in percent, mean ± standard error"
     )
     for method in METHODS:
-        row = [*cells(outcomes, method).values(), average(outcomes, method)]
-        table.add_row(method, *map(str, row))
+        row = list(cells(outcomes, method).values())
+        table.add_row(method, *map(str, (*row, average(row))))
     console.print(table)
 
     weights = Table("unseen image", "shows", "seen as", title="Weights of the known domains")

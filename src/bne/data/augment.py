@@ -6,7 +6,6 @@ from nothing else, so that a resumed run, another device and several processes c
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
@@ -14,6 +13,7 @@ import torch
 from bne.data import colour
 from bne.data.crops import crop, pick, resized_crop
 from bne.data.images import DataError
+from bne.data.seeds import seed_of
 from bne.data.transform import normalise
 from bne.data.upload import upload
 
@@ -101,7 +101,7 @@ class Augmentation:
         if chosen is not None:
             images = pick(images, chosen)
         if self._strength == "randaugment":
-            seeds = [_hash("randaugment", self._seed, step, p) for p in positions.tolist()]
+            seeds = [seed_of("randaugment", self._seed, step, p) for p in positions.tolist()]
             images = _rand_augment(images, seeds)
         return normalise(self._strong(images, draws), self._preprocessing)
 
@@ -136,7 +136,7 @@ class Augmentation:
 
 def _draws(seed: int, step: int, positions: Tensor) -> Tensor:
     """(B, DRAWS) in [0, 1) on the CPU, so that every device gets the same."""
-    generator = torch.Generator().manual_seed(_hash("augment", seed, step))
+    generator = torch.Generator().manual_seed(seed_of("augment", seed, step))
     # Filled row by row, so a row does not depend on how many follow.
     return torch.rand(int(positions.max()) + 1, DRAWS, generator=generator)[positions]
 
@@ -153,12 +153,6 @@ def _rand_augment(images: Tensor, seeds: list[int]) -> Tensor:
             torch.default_generator.manual_seed(seed)
             changed[i] = change(images[i])
     return changed
-
-
-def _hash(*parts: object) -> int:
-    """A seed that differs wherever the parts do, the same on every machine."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def _between(draws: Tensor, low: float, high: float) -> Tensor:

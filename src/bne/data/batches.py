@@ -7,13 +7,13 @@ continues exactly, and a domain's order depends on no other domain.
 
 from __future__ import annotations
 
-import hashlib
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from bne.data.images import DataError
+from bne.data.seeds import seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,7 +42,8 @@ class DomainBatches:
     process would.
 
     Attributes:
-        step: The number of steps handed out since training began.
+        step: The number of steps handed out since training began, all the state there is: set
+            it to resume.
         steps_per_epoch: The length of an epoch.
         domains: (B,) int64, the domain of each image of a batch: 0 for the first one, and so on.
         positions: (B,) int64, where each image stands in the batch of all processes together.
@@ -108,35 +109,6 @@ class DomainBatches:
         end = (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
         return range(self.step, end)
 
-    def state_dict(self) -> dict[str, object]:
-        """The position, and what it means: plain numbers and names, for JSON."""
-        return {"step": self.step, **self._identity()}
-
-    def load_state_dict(self, state: Mapping[str, object]) -> None:
-        """Continues exactly where `state` was taken; the number of processes may differ.
-
-        Raises:
-            DataError: It was taken from other domains, another batch size or another seed.
-        """
-        for key, ours in self._identity().items():
-            if state.get(key) != ours:
-                raise DataError(
-                    f"The saved batches have {key}={state.get(key)} and these {ours}; "
-                    "resume with the settings the run began with."
-                )
-        step = state.get("step")
-        if not isinstance(step, int) or step < 0:
-            raise DataError(f"The saved batches have step={step}; it must be a whole number.")
-        self.step = step
-
-    def _identity(self) -> dict[str, object]:
-        return {
-            "seed": self._seed,
-            "per_domain": self._per_domain,
-            "steps_per_epoch": self.steps_per_epoch,
-            "images": [[name, len(m), _digest(m)] for name, m in self._members.items()],
-        }
-
     def _of_domain(self, name: str, step: int) -> Tensor:
         """(per_domain,) the domain's images at a step, which may span two shuffles or more."""
         count = len(self._members[name])
@@ -149,16 +121,9 @@ class DomainBatches:
 
     def _shuffle(self, name: str, number: int) -> Tensor:
         """(N,) all the domain's images, in the order of their n-th round."""
-        key = f"{self._seed}/{number}/{name}".encode()
-        generator = torch.Generator().manual_seed(
-            int.from_bytes(hashlib.sha256(key).digest()[:8], "little", signed=True)
-        )
+        generator = torch.Generator().manual_seed(seed_of(self._seed, number, name))
         images = self._members[name]
         return images[torch.randperm(len(images), generator=generator)]
-
-
-def _digest(images: Tensor) -> str:
-    return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16]
 
 
 def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:

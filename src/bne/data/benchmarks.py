@@ -55,10 +55,6 @@ class Benchmark:
         """One sentence on where the images come from and under what terms."""
         return f"{self.title}: {self.origin} (terms: {self.terms})."
 
-    def sources(self, target: tuple[str, ...]) -> tuple[str, ...]:
-        """The domains to train on when `target` is held out."""
-        return tuple(domain for domain in self.domains if domain not in target)
-
 
 def _words(text: str) -> tuple[str, ...]:
     return tuple(text.split())

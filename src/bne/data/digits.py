@@ -22,6 +22,7 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 
 from bne.data.images import DataError, ImageFile, ImageSet
 from bne.data.prepared import PreparedImages
+from bne.data.seeds import seed_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,12 +56,12 @@ def load(seed: int = 0, per_domain: int | None = None) -> PreparedImages:
     smallest = len(labels) // len(DOMAINS)
     if per_domain is not None and not 1 <= per_domain <= smallest:
         raise DataError(f"per_domain is {per_domain}; choose from 1 to {smallest}.")
-    shuffled = torch.randperm(len(labels), generator=_generator(str(seed)))
+    shuffled = torch.randperm(len(labels), generator=_generator(seed))
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
     chosen, parts, domains = [], [], []
     for number, (domain, render) in enumerate(DOMAINS.items()):
         members = by_class[number :: len(DOMAINS)]
-        draws = Draws(_generator(f"{seed}/{domain}"), len(members))
+        draws = Draws(_generator(seed, domain), len(members))
         drawn = render(_strokes(digits[members], draws), draws)
         # Rendered whole and then thinned out, evenly over the classes.
         count = per_domain or len(members)
@@ -156,9 +157,8 @@ def _colour(red: float, green: float, blue: float) -> Tensor:
     return torch.tensor((red, green, blue)).view(1, 3, 1, 1)
 
 
-def _generator(key: str) -> torch.Generator:
-    digest = hashlib.sha256(f"digits/{key}".encode()).digest()[:8]
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little", signed=True))
+def _generator(*key: object) -> torch.Generator:
+    return torch.Generator().manual_seed(seed_of("digits", *key))
 
 
 def _handwriting() -> tuple[Tensor, Tensor]:

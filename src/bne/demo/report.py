@@ -8,7 +8,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from bne.demo.experiment import METHODS
-from bne.demo.table import average, cells
+from bne.demo.table import cells
+from bne.evaluation.cells import average
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -73,7 +74,7 @@ def _table(domains: Iterable[str], outcomes: Sequence[Outcome]) -> str:
     rows = "".join(
         f"<tr><td>{method}</td>"
         + "".join(f"<td>{cell}</td>" for cell in cells(outcomes, method).values())
-        + f"<td>{average(outcomes, method)}</td></tr>"
+        + f"<td>{average(list(cells(outcomes, method).values()))}</td></tr>"
         for method in METHODS
     )
     return f"<table><tr><th>unseen:</th>{head}<th>average</th></tr>{rows}</table>"

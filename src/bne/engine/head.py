@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-import torch.nn.functional as F
-
 from bne.engine.optimisers import classifier_parameters
-from bne.methods import Method
+from bne.methods import DeepAll
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 
-class Head(Method):
+class Head(DeepAll):
     """The plain network, of which only the classifier learns.
 
     Everything else is frozen, in evaluation mode: pretrained statistics, no dropout.
@@ -25,8 +23,7 @@ class Head(Method):
     stage = "head"
 
     def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.net = model
+        super().__init__(model, ())
         classifier = classifier_parameters(model)
         self._frozen = [p for p in model.parameters() if p.requires_grad and p not in classifier]
         for parameter in self._frozen:
@@ -37,15 +34,6 @@ class Head(Method):
         super().train(mode)
         self.net.eval()
         return self
-
-    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Cross-entropy; the domains play no part."""
-        return F.cross_entropy(self.net(images), labels)
-
-    def predict(self, images: Tensor) -> Tensor:
-        """The network's own logits."""
-        logits: Tensor = self.net(images)
-        return logits
 
     def release(self) -> nn.Module:
         """The network, all of it trainable again and in training mode."""

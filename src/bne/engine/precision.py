@@ -20,8 +20,8 @@ def effective(asked: Precision, device: torch.device) -> Precision:
 def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """A context in which a network computes in the precision.
 
-    Weights are converted anew at each use: those kept from a pass without gradients would take no
-    gradient in the next.
+    Weights are converted anew at each pass, so that the gradients of several passes add up in
+    float32.
     """
     return torch.autocast(
         device.type, torch.bfloat16, enabled=precision == "bf16", cache_enabled=False

@@ -6,10 +6,11 @@ draws what it would have drawn, and nothing about generators needs to be saved.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import torch
+
+from bne.data.seeds import seed_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -22,8 +23,7 @@ def kept(device: torch.device) -> AbstractContextManager[None]:
 
 def seed_generators(device: torch.device, *place: object) -> None:
     """Seeds the global generators of the CPU and the device by where they are drawn from."""
-    digest = hashlib.sha256("/".join(map(str, place)).encode()).digest()
-    seed = int.from_bytes(digest[:8], "little", signed=True)
+    seed = seed_of(*place)
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         with torch.cuda.device(device):

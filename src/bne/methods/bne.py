@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.distances import Distance
+from bne.distances import Distance, nearness
 from bne.ensemble import convert
 from bne.methods.policy import BranchMethod, When
 from bne.methods.registry import register
@@ -92,10 +91,8 @@ class BNE(BranchMethod):
         out = self.net.explain(images, domains)
         loss = F.cross_entropy(out.logits, labels)
         if self.domain_loss:
-            # The weights are a softmax of -log distance; their own logarithm may be -inf.
-            smallest = torch.finfo(out.distances.dtype).tiny
-            nearness = -out.distances.clamp_min(smallest).log()
-            loss = loss + self.domain_loss * F.cross_entropy(nearness, domains)
+            # Not of the weights, whose own logarithm may be -inf.
+            loss = loss + self.domain_loss * F.cross_entropy(nearness(out.distances), domains)
         return loss
 
     def explain(self, images: Tensor) -> Prediction:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.methods.method import Method
+from bne.methods.deepall import DeepAll
 from bne.methods.registry import register
 
 
@@ -17,7 +16,7 @@ from bne.methods.registry import register
     "(c) Freeze BatchNorm (i.e., keeping the population statistics as the one computed after the "
     "imagenet pre-training)",
 )
-class FreezeBatchNorm(Method):
+class FreezeBatchNorm(DeepAll):
     """One network for all domains, under its pretrained statistics; γ and β are trained.
 
     Args:
@@ -26,8 +25,7 @@ class FreezeBatchNorm(Method):
     """
 
     def __init__(self, model: nn.Module, domains: Sequence[str]) -> None:
-        super().__init__()
-        self.net = model
+        super().__init__(model, domains)
         self.train(model.training)
 
     def train(self, mode: bool = True) -> Self:
@@ -37,15 +35,6 @@ class FreezeBatchNorm(Method):
             if isinstance(layer, _BatchNorm):
                 layer.training = False  # a fused layer's own dropout still follows the mode
         return self
-
-    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Cross-entropy; the domains play no part."""
-        return F.cross_entropy(self.net(images), labels)
-
-    def predict(self, images: Tensor) -> Tensor:
-        """The network's own logits."""
-        logits: Tensor = self.net(images)
-        return logits
 
     @torch.no_grad()
     def observe(self, images: Tensor, domains: Tensor) -> None:
