@@ -157,6 +157,13 @@ def test_second_derivatives_are_refused():
         first.square().sum().backward()
 
 
+def test_without_population_a_domain_without_members_is_that_of_a_fresh_layer():
+    case = Case(*SHAPES["channels first"])
+    case.members = case.domains != case.domains[1]
+    case.layer.running_mean = case.layer.running_var = case.population = None
+    case.compare(*case.by_batch())
+
+
 def test_a_domain_without_members_keeps_its_population():
     case = Case((6, 5, 7, 9), torch.channels_last)
     case.members[case.domains == case.domains[1]] = False

@@ -41,6 +41,10 @@ def test_casting_to_half_precision_keeps_the_statistics_exact(ids):
     torch.testing.assert_close(layer.running_mean, before, rtol=0, atol=0)
     layer.double()
     assert layer.running_mean.dtype == torch.float64
+    layer.half()
+    assert layer.running_mean.dtype == layer.running_var.dtype == torch.float32
+    out = layer.eval().by_domain(torch.randn(6, 4, 3, 3).half(), ids)
+    assert out.dtype == torch.float16
 
 
 def test_channels_last_is_kept(ids):
@@ -167,6 +171,11 @@ class TestWithoutRunningStatistics:
         plain = nn.BatchNorm2d(4, track_running_stats=False)
         for d in range(3):
             torch.testing.assert_close(out[ids == d], plain(x[ids == d]))
+
+    def test_under_a_domain_that_the_batch_lacks_an_image_stays_as_it_is(self, layer, ids):
+        x = torch.randn(6, 4, 3, 3)
+        out = layer.by_domain(x, ids, everyone(ids) & (ids != 1))
+        torch.testing.assert_close(out[ids == 1], x[ids == 1] / (1 + layer.eps) ** 0.5)
 
     def test_in_evaluation_an_image_is_a_batch_of_its_own(self, layer, ids):
         x = torch.randn(6, 4, 3, 3)

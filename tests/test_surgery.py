@@ -212,6 +212,12 @@ class RectifiedBatchNorm(nn.BatchNorm2d):
         return self.rectify(super().forward(x))
 
 
+class CountingBatchNorm(nn.BatchNorm2d):
+    def __init__(self, num_features):
+        super().__init__(num_features)
+        self.register_buffer("seen", torch.zeros(()))
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [
@@ -219,6 +225,7 @@ class RectifiedBatchNorm(nn.BatchNorm2d):
         (nn.Sequential(nn.Linear(3, 3)), "no batch-norm.*none"),
         (nn.Sequential(ScaledBatchNorm(3)), "'0' is a ScaledBatchNorm"),
         (nn.Sequential(RectifiedBatchNorm(3)), "'0' is a RectifiedBatchNorm"),
+        (nn.Sequential(CountingBatchNorm(3)), "'0' .* with a tensor of its own, 'seen'"),
         (bne.convert(nn.Sequential(nn.BatchNorm2d(3)), ["a"]).model, "converted already"),
         (nn.Sequential(weight_norm(nn.BatchNorm2d(3))), "'0' has parametrised weights"),
     ],

@@ -251,9 +251,9 @@ class DomainBatchNorm(nn.Module):
         if self.synchronised and distributed.is_initialized():
             batch, count = pool_across_processes(batch, count)
         population = self.population
-        if population is None:
-            return batch
         present = count > 1
+        if population is None:  # as a fresh layer's: nothing is known of an absent domain
+            return Moments(batch.mean, torch.where(present.unsqueeze(1), batch.var, 1))
         if track and self.track_running_stats:
             self._track(batch, present)
         kept = present.unsqueeze(1)
@@ -323,8 +323,8 @@ class DomainBatchNorm(nn.Module):
         after = self.population
         if before is not None and after is not None and after.mean.dtype.itemsize < 4:
             # A step of 1 % is lost in half precision, so the statistics only follow the device.
-            self.running_mean = before.mean.to(after.mean.device)
-            self.running_var = before.var.to(after.var.device)
+            self.running_mean = before.mean.to(after.mean.device, torch.float32)
+            self.running_var = before.var.to(after.var.device, torch.float32)
         return self
 
     def _load_from_state_dict(

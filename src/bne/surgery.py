@@ -3,7 +3,7 @@
 import copy
 from collections import Counter
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import Literal
 
 import torch
@@ -19,6 +19,7 @@ from bne.pooling import fuse, unfuse
 Momentum = float | None | Literal["keep"]
 
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
+_TENSORS = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 _TORCH_FORWARDS = {_BatchNorm.forward, nn.SyncBatchNorm.forward}
 
 
@@ -118,6 +119,12 @@ def _domain_layer(
         raise ValueError(
             f"layer {name!r} has parametrised weights, which would be lost: call "
             "torch.nn.utils.parametrize.remove_parametrizations on them first"
+        )
+    tensors = chain(plain.named_parameters(recurse=False), plain.named_buffers(recurse=False))
+    if own := [key for key, _ in tensors if key not in _TENSORS]:
+        raise ValueError(
+            f"layer {name!r} is a {type(plain).__name__} with a tensor of its own, {own[0]!r}, "
+            "which would be lost"
         )
     layer = DomainBatchNorm(
         plain.num_features,

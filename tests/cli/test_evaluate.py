@@ -37,11 +37,11 @@ def test_json_has_what_training_found(
     assert (report["method"], report["trained_on"]) == ("bne", ["art", "sketch"])
     assert list(report["domains"]) == ["art", "photo", "sketch"]
     photo = report["domains"]["photo"]
-    assert list(photo) == ["prediction", "nearest", "uniform", "art", "sketch"]
-    found = photo["prediction"]["all"]
+    assert list(photo) == ["prediction", "nearest", "uniform", "branch art", "branch sketch"]
+    found = photo["prediction"]["all classes"]
     assert found.items() >= score.items()
     assert found["low"] <= found["accuracy"] <= found["high"]
-    assert list(photo["art"]) == ["all", "cat", "dog"]
+    assert list(photo["branch art"]) == ["all classes", "cat", "dog"]
 
 
 def test_the_table_says_which_domains_were_seen(
@@ -70,8 +70,8 @@ def test_images_that_cannot_be_read_are_named_or_left_out(
     captured = capsys.readouterr()
     assert "Skipped: art/cat/-.png" in captured.err
     found = json.loads(captured.out)["domains"]
-    assert found["art"]["prediction"]["all"]["images"] == 12
-    assert found["photo"]["prediction"]["all"].items() >= score.items()
+    assert found["art"]["prediction"]["all classes"]["images"] == 12
+    assert found["photo"]["prediction"]["all classes"].items() >= score.items()
 
 
 def test_errors_are_one_sentence(
@@ -80,6 +80,7 @@ def test_errors_are_one_sentence(
     data, run_folder, _ = trained
     for arguments, message in (
         ((data, "--data", data), "is no model folder"),
+        ((run_folder / "recipe.yaml", "--data", data), "is no model folder"),
         ((run_folder, "--data", data, "--domains", "foto"), "There is no domain 'foto'"),
         ((run_folder, "--data", data / "nowhere"), "no such file or folder"),
     ):

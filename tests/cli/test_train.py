@@ -83,6 +83,28 @@ def test_a_folder_of_images_becomes_a_trained_network(
     assert captured.err.startswith(held_out)
 
 
+def test_a_domain_named_like_a_path_or_a_number_is_trained_in_runs_and_found_again(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = {"art": "art", "photo": "../../1e4", "sketch": "1e4"}
+    rows = [
+        f"{path.relative_to(data)},{path.parent.name},{names[path.parent.parent.name]}\n"
+        for path in sorted(data.rglob("*.png"))
+    ]
+    table = data / "images.csv"
+    table.write_text("path,class,domain\n" + "".join(rows))
+    for target in ("../../1e4", "1e4"):
+        command = ("train", "--data", table, "--target", target, *SMALL)
+        assert bne(*command) == 0
+        assert bne(*command) == 0
+        assert "resumed" not in capsys.readouterr().err
+    assert {folder.name for folder in (here / "runs").iterdir()} == {
+        "default-bne-..-..-1e4-0",
+        "default-bne-1e4-0",
+    }
+    table.unlink()
+
+
 def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
     data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

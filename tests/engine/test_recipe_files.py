@@ -4,13 +4,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-import yaml
 
 import bne.methods
 from bne.data.images import DataError
+from bne.engine.files import plain
 from bne.engine.recipe_files import FOLDER, load, load_experiment, names
 from bne.engine.recipe_settings import keys
-from bne.engine.yaml_text import parse
+from bne.engine.yaml_text import dump, parse
 
 REFERENCE = Path(bne.methods.__file__).parents[1] / "evaluation" / "reference.csv"
 SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "target": ["sketch"]}
@@ -215,8 +215,9 @@ def test_an_unknown_recipe_names_the_nearest() -> None:
 
 
 def test_a_resolved_recipe_is_a_file_that_gives_it_again(tmp_path: Path) -> None:
-    recipe = load("pacs-resnet18-strong", {"target": ["photo", "art"], "train.optimiser.clip": 2})
-    path = write(tmp_path, yaml.safe_dump(recipe.to_dict()))
+    target = ["photo", "1e4", "12", "no", "café: a"]
+    recipe = load("pacs-resnet18-strong", {"target": target, "train.optimiser.clip": 2})
+    path = write(tmp_path, dump(plain(recipe.to_dict())))
     assert load(path, {}) == recipe
 
 

@@ -64,6 +64,10 @@ def item(method: str, target: str = "photo", **changes: object) -> Item:
     return Item("test", method, Recipe(method=method, target=(target,), **{**settings, **changes}))
 
 
+def test_a_domain_named_like_a_path_has_its_folder_with_the_others(job: Job) -> None:
+    assert run_folder(item("bne", "../../evil"), job.out).parent == job.out
+
+
 def test_runs_are_recorded_with_all_that_tables_need(job: Job) -> None:
     plan = [item("deepall"), item("bne")]
     outcomes = list(execute(plan, job))

@@ -57,7 +57,7 @@ def test_accuracies_are_those_of_the_analysis(method: str, monkeypatch: pytest.M
         check("nearest", expected["by_rank"][0])
         check("uniform", expected["by_weighting"]["uniform"])
         for source in SOURCES:
-            check(source, expected["by_branch"][source])
+            check(f"branch {source}", expected["by_branch"][source])
 
 
 def test_classes_are_those_of_sklearn() -> None:
@@ -97,3 +97,35 @@ def test_an_unknown_class_or_domain_is_named() -> None:
         evaluate_model(model.method, model.transform, CLASSES[:2], model.prepared, TARGET)
     with pytest.raises(DataError, match="no domain 'nowhere'"):
         evaluate(model, ["nowhere"])
+
+
+def test_a_domain_named_twice_is_tested_once() -> None:
+    model = trained("deepall")
+    assert evaluate(model, ["dslr", "dslr"]) == evaluate(model, ["dslr"])
+
+
+def test_names_of_ours_as_names_of_domains_and_classes_hide_no_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = trained("bne")
+    expected = evaluate(model)["dslr"]["prediction"][ALL]
+    names = ("prediction", "nearest", "uniform")
+    monkeypatch.setattr(model.method.net, "domains", names)
+    classes = ("all", *CLASSES[1:])
+    images = replace(model.prepared.images, classes=classes)
+    prepared = replace(model.prepared, images=images)
+    found = evaluate_model(model.method, model.transform, classes, prepared, ["dslr"])["dslr"]
+    assert found["prediction"][ALL] == expected
+    assert found["prediction"]["all"].images < expected.images
+    assert list(found) == ["prediction", "nearest", "uniform", *(f"branch {n}" for n in names)]
+
+
+def test_a_domain_without_images_is_named() -> None:
+    model = trained("deepall")
+    absent = set(model.prepared.images.indices_of(["dslr"]))
+    kept = [i for i in range(len(model.prepared.images.files)) if i not in absent]
+    files = tuple(model.prepared.images.files[i] for i in kept)
+    images = replace(model.prepared.images, files=files)
+    fewer = replace(model.prepared, images=images, pixels=model.prepared.pixels[kept])
+    with pytest.raises(DataError, match="Domain 'dslr' has no images"):
+        evaluate_model(model.method, model.transform, CLASSES, fewer, ["dslr"])

@@ -60,6 +60,12 @@ def test_pairs_of_domains_are_one_target() -> None:
     assert {item.target for item in items} == {"dslr+webcam"}
 
 
+def test_rows_and_targets_named_twice_are_run_once() -> None:
+    table = {"table": "ablation-pacs-resnet18"}
+    twice = choose(**table, rows=["DeepAll", "DeepAll"], targets=["photo", "photo"])
+    assert len(plan(twice, 1, {"weights": None})) == 1
+
+
 def test_without_a_benchmark_every_domain_is_held_out_once() -> None:
     experiment = choose(domains=["a", "b"])
     assert experiment.targets == (("a",), ("b",))

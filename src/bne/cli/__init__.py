@@ -20,8 +20,9 @@ def main() -> None:
     except Exception as error:
         from bne.data.images import DataError
         from bne.engine.errors import Interrupted, TrainingError
+        from bne.models.extras import MissingLibraryError
 
-        known = DataError | TrainingError | OSError
+        known = DataError | TrainingError | MissingLibraryError | OSError
         if os.environ.get("BNE_DEBUG") == "1" or not isinstance(error, known):
             raise
         import typer

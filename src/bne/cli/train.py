@@ -136,7 +136,8 @@ def train(
 
 
 def _name(recipe: str, chosen: "Recipe") -> str:
-    return f"{recipe}-{chosen.method}-{'+'.join(chosen.target)}-{chosen.seed}"
+    target = "+".join(chosen.target).replace("/", "-")  # a CSV may name a domain anything
+    return f"{recipe}-{chosen.method}-{target}-{chosen.seed}"
 
 
 def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:

@@ -52,9 +52,10 @@ def show_recipes(as_json: bool) -> None:
 
 def show_recipe(recipe: "Recipe") -> None:
     """Prints a recipe as a file that gives the same again."""
-    import yaml
+    from bne.engine.files import plain
+    from bne.engine.yaml_text import dump
 
-    typer.echo(yaml.safe_dump(recipe.to_dict(), sort_keys=False), nl=False)
+    typer.echo(dump(plain(recipe.to_dict())), nl=False)
 
 
 def show_result(result: "Result", folder: Path, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from bne.engine import checkpoints
 from bne.engine.errors import TrainingError
 from bne.engine.files import plain, write_json, write_text
 from bne.engine.result import Result
-from bne.engine.yaml_text import parse
+from bne.engine.yaml_text import dump, parse
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -105,13 +105,8 @@ class RunFolder:
             environment: it runs in.
             known: the epochs that were finished before; others that were recorded are forgotten.
         """
-        import yaml
-
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_text(
-            self._recipe,
-            yaml.safe_dump(plain(recipe.to_dict()), sort_keys=False, allow_unicode=True),
-        )
+        write_text(self._recipe, dump(plain(recipe.to_dict())))
         write_json(self.path / "environment.json", environment)
         write_text(self._metrics, "".join(_line(epoch) for epoch in known))
 

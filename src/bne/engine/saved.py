@@ -87,7 +87,7 @@ def load_model(folder: Path) -> tuple[Method, EvalTransform, ModelInfo]:
             method = create(info.method, model, info.domains, info.options)
         method.load_state_dict(tensors)
         transform = EvalTransform.from_dict(info.transform)
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{folder} is no model folder: it has no {error.filename}.") from error
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"{folder} holds no model that can be used ({error}).") from error

@@ -26,10 +26,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes what `_Loader` would take for something else."""
+
+
 # PyYAML takes 1e-4, which has no point, for a text.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
-)
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+    )
 
 
 def parse(text: str | bytes) -> Any:
@@ -42,3 +47,8 @@ def parse(text: str | bytes) -> Any:
         return yaml.load(text, _Loader)  # noqa: S506  a safe loader
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
+
+
+def dump(content: object) -> str:
+    """The text that `parse` reads the same content from."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bne.methods import Method
 
 DRAWS, COVERAGE = 10_000, 0.95
-ALL = "all"
+ALL = "all classes"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def evaluate_model(
     """Classifies all images of some domains, in float32.
 
     The answers are the method's `prediction` and, if it weighs branches, those of the `nearest`
-    branch, of `uniform` weights and of each branch, by its domain's name.
+    branch, of `uniform` weights and of each `branch NAME`.
 
     Args:
         method: the trained model, on the device, in evaluation mode.
@@ -88,13 +88,15 @@ def evaluate_model(
         device: to compute on.
 
     Raises:
-        DataError: A domain or class is unknown.
+        DataError: A domain or class is unknown, or a domain has no images.
     """
     labels = translated(prepared.images.classes, classes).to(device)
     feed = Feed(prepared, device)
     sums = Sums()
-    for domain in domains:
+    for domain in dict.fromkeys(domains):
         numbers = torch.tensor(prepared.images.indices_of([domain]))
+        if not len(numbers):
+            raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
         for images, given in feed.gather(batches(numbers)):
             truth = labels[given]
             for whose, answers in _answers(method, transform(images)).items():
@@ -119,7 +121,10 @@ def _answers(method: Method, images: Tensor) -> dict[str, Tensor]:
         "prediction": seen.logits.argmax(1),
         "nearest": seen.ranked_answers()[:, 0],
         "uniform": seen.answers_under(uniform),
-        **dict(zip(names, seen.branch_answers().unbind(1), strict=True)),
+        **{
+            f"branch {name}": answers
+            for name, answers in zip(names, seen.branch_answers().unbind(1), strict=True)
+        },
     }
 
 

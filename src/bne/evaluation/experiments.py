@@ -61,10 +61,12 @@ def choose(
     known_targets = {"+".join(target): target for target in chosen.targets}
     return replace(
         chosen,
-        rows=tuple(known_rows[_known(row, known_rows, "row")] for row in rows or known_rows),
+        rows=tuple(
+            known_rows[_known(row, known_rows, "row")] for row in dict.fromkeys(rows or known_rows)
+        ),
         targets=tuple(
             known_targets[_known(target, known_targets, "target")]
-            for target in targets or known_targets
+            for target in dict.fromkeys(targets or known_targets)
         ),
     )
 

@@ -79,7 +79,8 @@ def attempt(item: Item, job: Job) -> Outcome:
 def run_folder(item: Item, out: Path) -> Path:
     """The folder of a run; other settings have another."""
     row = "".join(c if c.isalnum() or c in "-+" else "-" for c in item.row).strip("-")
-    return out / f"{row}_{item.target}_{item.recipe.seed}_{item.digest}"
+    target = item.target.replace("/", "-")
+    return out / f"{row}_{target}_{item.recipe.seed}_{item.digest}"
 
 
 def _run(item: Item, job: Job, folder: Path) -> Record:

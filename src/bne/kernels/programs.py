@@ -100,6 +100,8 @@ def statistics(
         else:
             middle = old_mean
             spread = old_var
+    elif size <= 1:
+        spread = spread * 0 + 1  # as a fresh layer's: nothing is known of an absent domain
     tl.store(mean + place, middle, mask=known)
     tl.store(var + place, spread, mask=known)
     tl.store(count + group, size)
