@@ -106,10 +106,10 @@ def test_what_is_said_of_the_weighting(notes: str) -> None:
     for weighting in ("uniform", "bhattacharyya", "dnet"):
         assert gap(last(weighting), squared) >= 0
         better += by_seed(last(weighting), squared, ("cartoon",))
-        assert max(by_seed(last(weighting), last("bne-a"), ("sketch",))) < 0.15
+        assert fmean(by_seed(last(weighting), last("bne-a"), ("sketch",))) < 0
     span = f"{min(better):.1f} to {max(better):.1f}"
     assert f"On cartoon flatter weights are better by {span} points, in both seeds" in notes
-    assert "and no weighting lifts it above (a)." in notes
+    assert "and no weighting lifts it above (a), on average over its seeds." in notes
     assert max(by_seed(squared, last("bne-a"), ("sketch",))) < 0
     assert "On sketch the whole method is not above (a) in any seed" in notes
     brought = [by_seed(last(name), last("bne-a")) for name in ("uniform", "wasserstein")]
