@@ -33,3 +33,12 @@ def browser() -> Iterator[Any]:
         options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
         with playwright.chromium.launch(**options) as running:
             yield running
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As in a worker of Ray's: with more, sums come out otherwise in the last digits."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

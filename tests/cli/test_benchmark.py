@@ -328,6 +328,7 @@ def test_a_benchmark_that_was_killed_goes_on(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("one_thread")
 def test_a_local_ray_gives_the_same_records(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

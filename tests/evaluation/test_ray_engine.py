@@ -79,6 +79,7 @@ def holder(lock: Path) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc to find the worker")
+@pytest.mark.usefixtures("one_thread")
 def test_a_worker_killed_in_the_middle(cluster: Cluster, job: Job, tmp_path: Path) -> None:
     long = [item(method, train=Phase(epochs=12, warm_up=1)) for method in ("deepall", "bne")]
     victim = run_folder(long[1], job.out)

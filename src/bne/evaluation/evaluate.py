@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from bne.data.images import ImageSet
     from bne.data.prepared import PreparedImages
     from bne.data.transform import EvalTransform
     from bne.methods import Method
@@ -94,9 +95,7 @@ def evaluate_model(
     feed = Feed(prepared, device)
     sums = Sums()
     for domain in dict.fromkeys(domains):
-        numbers = torch.tensor(prepared.images.indices_of([domain]))
-        if not len(numbers):
-            raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
+        numbers = torch.tensor(some_of(prepared.images, domain))
         for images, given in feed.gather(batches(numbers)):
             truth = labels[given]
             for whose, answers in _answers(method, transform(images)).items():
@@ -132,6 +131,18 @@ def _shares(classes: Sequence[str], correct: list[int], images: list[int]) -> di
     counts = {ALL: (sum(correct), sum(images))}
     counts |= dict(zip(classes, zip(correct, images, strict=True), strict=True))
     return {name: Share.of(*count) for name, count in counts.items() if count[1]}
+
+
+def some_of(images: ImageSet, domain: str) -> list[int]:
+    """The numbers of a domain's images.
+
+    Raises:
+        DataError: The domain is unknown, or it has none, as when all are unreadable.
+    """
+    numbers = images.indices_of([domain])
+    if not numbers:
+        raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
+    return numbers
 
 
 def translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:

@@ -12,7 +12,7 @@ from bne.data.feed import Feed
 from bne.data.images import DataError
 from bne.engine.scoring import batches
 from bne.ensemble import DomainEnsemble
-from bne.evaluation.evaluate import translated
+from bne.evaluation.evaluate import some_of, translated
 from bne.evaluation.observed import Location, Observed, Weighing, joined
 from bne.evaluation.views import branches, ranking_distance, view
 
@@ -37,10 +37,8 @@ def sample(images: ImageSet, domains: Sequence[str], count: int, seed: int) -> d
     """
     drawn = {}
     for domain in domains:
-        there = np.array(images.indices_of([domain]), dtype=np.int64)
-        if not len(there):
-            raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
-        drawn[domain] = np.random.default_rng(seed).permutation(there)[:count].tolist()
+        numbers = some_of(images, domain)
+        drawn[domain] = np.random.default_rng(seed).permutation(numbers)[:count].tolist()
     return drawn
 
 
