@@ -84,7 +84,7 @@ def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, 
                     "Length of training": length_section(everything),
                     "Optimiser": optimiser_section(search) if search else "",
                     "The course of training": course_section(records),
-                    "Batch size": batch_section(),
+                    "Batch size": batch_section(records),
                     "The distance": distance_section(_forms(), records),
                 }
             ),

@@ -94,6 +94,7 @@ CHANGED: dict[str, dict[str, Any]] = {
     "A shorter warm-up": {"train.warm_up": 2},
     "A longer warm-up": {"train.warm_up": 12},
     "Branches normalised by running statistics": {"options.branch_statistics": "population"},
+    "Probabilities mixed": {"options.mix": "probabilities"},
 }
 
 WANTED = (

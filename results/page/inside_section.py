@@ -24,10 +24,12 @@ DISTANCES = ("wasserstein", "bhattacharyya", "uniform")
 
 
 def inside_section(records: Sequence[Record]) -> str:
-    """Branches, weights and distances of every kind of network that has branches."""
-    kinds = by_kind([record for record in records if record.analysis.get("branches")])
+    """Branches, weights and distances of every kind of network with branches, on all targets."""
+    every = {target(record) for record in records}
+    found = by_kind([record for record in records if record.analysis.get("branches")])
+    kinds = {kind: own for kind, own in found.items() if {target(r) for r in own} == every}
     if not kinds:
-        return "No network with branches is recorded."
+        return "No network with branches is recorded on every target."
     parts = [_branches(kinds), *(_on_branches(*one) for one in kinds.items())]
     parts += [_weights(kinds), _domains(kinds)]
     located = {kind: own for kind, own in kinds.items() if analyses.layers(own[0])}

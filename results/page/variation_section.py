@@ -22,7 +22,7 @@ WHOLE = "bne"  # the kind of BNE (c) under the standard settings
 
 
 def variation_section(records: Sequence[Record]) -> str:
-    """How far every other kind of run with the standard optimiser lies above BNE (c)."""
+    """How far every other kind of run, optimiser and length as usual, lies above BNE (c)."""
     kinds = by_kind([record for record in records if _is_variation(record)])
     if WHOLE not in kinds:
         return "BNE (c) is not recorded yet."
@@ -45,8 +45,8 @@ def variation_section(records: Sequence[Record]) -> str:
 
 
 def _is_variation(record: Record) -> bool:
-    tuned = any(key.startswith(TUNED) for key in difference(record))
-    return not tuned and record.settings["weights"] == WEIGHTS
+    changed = any(key.startswith((*TUNED, "train.epochs")) for key in difference(record))
+    return not changed and record.settings["weights"] == WEIGHTS
 
 
 def _row(records: Sequence[Record]) -> dict[str, Cell]:

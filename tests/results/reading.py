@@ -77,14 +77,16 @@ def with_seed(line: Line, seed: int, more: int) -> Line:
 
 
 @cache
-def _recipe(name: str, method: str) -> Line:
-    return settings(load(name, {"method": method, "target": ["sketch"]}))
+def _recipe(name: str, method: str, *changes: tuple[str, Any]) -> Line:
+    return settings(load(name, {"method": method, "target": ["sketch"], **dict(changes)}))
 
 
-def is_standard(line: Line, recipe: str = "pacs-resnet18-standard") -> bool:
-    """Whether a run differs from the recipe in target, seed and distance alone."""
+def is_standard(
+    line: Line, recipe: str = "pacs-resnet18-standard", *changes: tuple[str, Any]
+) -> bool:
+    """Whether a run differs from the recipe, some settings changed, in target, seed, distance."""
     own = deepcopy(line["settings"])
-    usual = _recipe(recipe, own["method"])
+    usual = _recipe(recipe, own["method"], *changes)
     for key in ("target", "seed", "weights"):
         own[key] = usual[key]
     if "distance" in usual["options"]:
@@ -131,3 +133,13 @@ def with_error(differences: list[float]) -> str:
     """The mean over seeds and its standard error, as the prose has them."""
     error = stdev(differences) / len(differences) ** 0.5
     return f"{fmean(differences):.1f} ± {error:.1f}"
+
+
+def changed(method: str, *changes: tuple[str, Any]) -> dict[str, Line]:
+    """By target: seed 0 of a method under the standard settings but for some."""
+    return {
+        line["target"][0]: line
+        for line in lines("tables.jsonl")
+        if (line["method"], line["seed"]) == (method, 0)
+        and is_standard(line, "pacs-resnet18-standard", *changes)
+    }

@@ -52,8 +52,9 @@ def test_the_gap(make: ModuleType, tables: list[Line], tmp_path: Path, rule: str
 
 
 def test_the_course_of_long_runs(make: ModuleType, tmp_path: Path) -> None:
-    runs = [line for line in lines("tables.jsonl") if line["settings"]["train"]["epochs"] == 60]
-    page = text(make, write(tmp_path, tables=runs))
+    long = [line for line in lines("tables.jsonl") if line["settings"]["train"]["epochs"] == 60]
+    page = text(make, write(tmp_path, tables=long))
+    runs = [line for line in long if line["settings"]["train"]["optimiser"]["name"] == "adam"]
     section = page[page.index("Does the gap grow?") :]
     course: dict[str, dict[str, list[float]]] = {"deepall": {}, "bne": {}}
     for line in runs:
@@ -310,4 +311,4 @@ def test_how_many_orders_have_the_papers_size(pages: str) -> None:
     far = sum(abs(ours - papers) > 1.25 for ours, papers in within)
     sentence = f"Of those within it {opposed} have the other sign, and in {far} the paper's"
     assert sentence in pages
-    assert [int(cells[-1]) for cells in shown] == [3, 3, 3, 3, 3, 2, 1, 2, 2, 2, 2, 2, 3, 3]
+    assert [int(cells[-1]) for cells in shown] == [3, 3, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 3, 3]
