@@ -5,6 +5,7 @@ import signal
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from bne.engine import checkpoints
 from bne.engine.checkpoints import Checkpoint
@@ -116,10 +117,13 @@ def test_other_classes_domains_images_and_recipes_are_spelled_out(unfinished) ->
     files = images.images.files
     for other, message in (
         (changed(images, classes=("dog", "house", "pear")), r"classes is .*'tree'.*'pear'"),
-        (changed(images, domains=("art", "film", "photo", "sketch")), r"sources is .*'film'"),
+        (
+            changed(images, domains=("art", "film", "photo", "sketch")),
+            r"training images.film is None there",
+        ),
         (
             changed(images, files=(*files[1:], files[0])),
-            r"images.art is '18 images, .*' there and '1\d images, ",
+            r"training images.art is '18 of digest .*' there and '1\d of digest ",
         ),
     ):
         with pytest.raises(TrainingError, match=message):
@@ -128,3 +132,38 @@ def test_other_classes_domains_images_and_recipes_are_spelled_out(unfinished) ->
     (folder / "recipe.yaml").write_text(recipe.replace("seed: 3", "seed: 5"))
     with pytest.raises(TrainingError, match=r"recipe\.seed is 3 there and 5 here"):
         run(small.recipe(seed=5), images, folder, resume=True)
+
+
+def without(images, domain: str):
+    """All but one image of a domain."""
+    (gone, *_) = images.images.indices_of([domain])
+    kept = [number for number in range(len(images.images)) if number != gone]
+    return dataclasses.replace(
+        images, images=images.images.select(kept), pixels=images.pixels[kept]
+    )
+
+
+@pytest.mark.parametrize("domain", ["photo", "sketch"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_the_result_of_other_images_is_not_given_for_these(unfinished, domain, finished) -> None:
+    folder, images = unfinished
+    if finished:
+        run(small.recipe(), images, folder, resume=True)
+    message = rf"holds another run \(.* images\.{domain} is '\d+ of digest .* choose another"
+    with pytest.raises(TrainingError, match=message):
+        run(small.recipe(), without(images, domain), folder, resume=True)
+    assert run(small.recipe(), images, folder, resume=True).epochs
+
+
+def test_a_file_of_weights_that_has_changed_is_another(tmp_path) -> None:
+    start, folder = tmp_path / "start.safetensors", tmp_path / "run"
+    images, recipe = small.images(), small.recipe(weights=str(start))
+    save_file(small.tiny(3).state_dict(), start)
+    first = run(recipe, images, folder)
+    assert run(recipe, images, folder) == first
+    save_file(small.tiny(3).state_dict(), start)
+    with pytest.raises(TrainingError, match=r"initial weights is '[0-9a-f]{64}' there and '"):
+        run(recipe, images, folder)
+    (folder / "materials.json").unlink()
+    with pytest.raises(TrainingError, match=r"materials\.json is missing or damaged"):
+        run(recipe, images, folder)

@@ -36,21 +36,19 @@ class RunFolder:
         self.model = path / "model"
         self.best = path / "best"
         self._recipe = path / "recipe.yaml"
+        self._materials = path / "materials.json"
         self._metrics = path / "metrics.jsonl"
         self._result = path / "result.json"
 
-    def check(self, recipe: Recipe, *, resume: bool) -> Result | None:
+    def check(self, recipe: Recipe, *, resume: bool) -> None:
         """Refuses a folder that is another run's; nothing is written.
-
-        Returns:
-            The result, if this very run is finished.
 
         Raises:
             TrainingError: The folder holds a run of another recipe, or an unfinished one that is
                 not to be resumed.
         """
         if not self._recipe.exists():
-            return None
+            return
         try:
             theirs = parse(self._recipe.read_bytes())
         except ValueError:
@@ -61,16 +59,39 @@ class RunFolder:
             raise TrainingError(
                 f"{self.path} holds a run of another recipe ({found}); choose another folder."
             )
-        if self._result.exists():
-            return self._finished()
-        if not resume and checkpoints.all_of(self.checkpoints):
+        if not resume and not self._result.exists() and checkpoints.all_of(self.checkpoints):
             raise TrainingError(
                 f"{self.path} holds an unfinished run of this recipe; go on with it by --resume "
                 "(resume=True), or choose another folder."
             )
-        return None
 
-    def _finished(self) -> Result:
+    def check_materials(self, materials: Mapping[str, Any]) -> None:
+        """Refuses a folder whose run is made of other things, as far as these are known.
+
+        Raises:
+            TrainingError: It is, or what it is of cannot be read.
+        """
+        if not self._recipe.exists():
+            return
+        try:
+            theirs = dict(json.loads(self._materials.read_text()))
+        except (OSError, ValueError, TypeError):
+            raise TrainingError(
+                f"{self._materials} is missing or damaged, so that nobody can tell what the run is "
+                "of; choose another folder."
+            ) from None
+        known = {key: ours for key, ours in materials.items() if ours is not None}
+        if found := difference({key: theirs.get(key) for key in known}, known):
+            raise TrainingError(f"{self.path} holds another run ({found}); choose another folder.")
+
+    def finished(self) -> Result | None:
+        """The result, if the run is finished.
+
+        Raises:
+            TrainingError: It cannot be read.
+        """
+        if not self._result.exists():
+            return None
         try:
             return Result.from_dict(json.loads(self._result.read_text()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -97,15 +118,23 @@ class RunFolder:
                 ) from None
             yield
 
-    def begin(self, recipe: Recipe, environment: Mapping[str, Any], known: Sequence[Epoch]) -> None:
+    def begin(
+        self,
+        recipe: Recipe,
+        materials: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        known: Sequence[Epoch],
+    ) -> None:
         """Writes what is known before training.
 
         Args:
             recipe: of the run.
+            materials: it is made of.
             environment: it runs in.
             known: the epochs that were finished before; others that were recorded are forgotten.
         """
         self.checkpoints.mkdir(parents=True, exist_ok=True)
+        write_json(self._materials, materials)
         write_text(self._recipe, dump(plain(recipe.to_dict())))
         write_json(self.path / "environment.json", environment)
         write_text(self._metrics, "".join(_line(epoch) for epoch in known))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 
@@ -13,7 +12,6 @@ from bne.engine import checkpoints
 from bne.engine.checkpoints import Checkpoint
 from bne.engine.errors import TrainingError
 from bne.engine.files import plain
-from bne.engine.folder import difference
 from bne.engine.saved import ModelInfo, save_model
 from bne.engine.selection import best_on_validation
 from bne.engine.tensors import snapshot
@@ -45,7 +43,6 @@ class Keeper:
         self._setting = setting
         self._writer = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
-        self._identity = _identity(setting)
 
     def __enter__(self) -> Self:
         return self
@@ -60,7 +57,7 @@ class Keeper:
         """The newest whole checkpoint, the same for all processes; None if there is none.
 
         Raises:
-            TrainingError: It is of other classes, domains, images or settings, or all are damaged.
+            TrainingError: All are damaged.
         """
         processes = self._setting.processes
         found = checkpoints.newest(self._folder.checkpoints) if processes.first else None
@@ -68,13 +65,6 @@ class Keeper:
         step = int(processes.sum(torch.tensor(step, device=processes.device)))
         if found is None and step:
             found = checkpoints.read(checkpoints.path_of(self._folder.checkpoints, step))
-        if found is not None:
-            theirs = {key: found.state.get(key) for key in self._identity}
-            if unlike := difference(theirs, self._identity):
-                raise TrainingError(
-                    f"The checkpoints in {self._folder.checkpoints} are of another run ({unlike}); "
-                    "resume with what it began with, or choose another folder."
-                )
         return found
 
     def checkpoint(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
@@ -82,9 +72,7 @@ class Keeper:
         if not self._setting.processes.first:
             return
         path = checkpoints.path_of(self._folder.checkpoints, progress.step)
-        kept = Checkpoint(
-            plain({**self._identity, "progress": progress.to_dict()}), snapshot(tensors)
-        )
+        kept = Checkpoint(plain({"progress": progress.to_dict()}), snapshot(tensors))
         best = self._path_of_best(progress)
 
         def work() -> None:
@@ -148,26 +136,3 @@ class Keeper:
         epochs = self._setting.recipe.head.epochs + best.epoch
         step = epochs * self._setting.steps_per_epoch
         return [checkpoints.path_of(self._folder.checkpoints, step)]
-
-
-def _identity(setting: Setting) -> dict[str, Any]:
-    """What a run must have in common with a checkpoint to go on from it."""
-    images = setting.prepared.images
-    identity: dict[str, Any] = plain(
-        {
-            "classes": images.classes,
-            "sources": tuple(setting.splits),
-            "target": tuple(setting.target),
-            "recipe": setting.recipe.to_dict(),
-            "images": {
-                domain: _digest([images.files[number].name for number in numbers])
-                for domain, numbers in setting.train.items()
-            },
-        }
-    )
-    return identity
-
-
-def _digest(names: list[str]) -> str:
-    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-    return f"{len(names)} images, {digest[:16]}"

@@ -15,6 +15,7 @@ from bne.engine.folder import RunFolder
 from bne.engine.head import Head
 from bne.engine.interruption import noticed
 from bne.engine.keeper import Keeper
+from bne.engine.materials import materials
 from bne.engine.networks import make_method, make_model
 from bne.engine.processes import joined
 from bne.engine.progress import Progress
@@ -61,8 +62,8 @@ def run(
     Args:
         recipe: every setting.
         prepared: all images, targets included, resized to `recipe.resize`.
-        folder: of the run. One that holds another recipe's run is refused; a finished run is
-            returned as it is.
+        folder: of the run. One that holds a run of another recipe, other images or weights is
+            refused; a finished run is returned as it is.
         device: to train on.
         split_file: the benchmark's own split, see `bne.engine.recipe_checks.official_split`; with
             `validation: auto` it is followed if given, and the recipe of the result says which it
@@ -118,10 +119,14 @@ def _carry_out(
     """What `run` does, as one of several processes."""
     recipe = recipe.settle_validation(official=split_file is not None)
     place = RunFolder(folder)
-    finished = place.check(recipe, resume=resume)
+    place.check(recipe, resume=resume)
+    setting = Setting.of(recipe, prepared, processes, split_file, allow_gaps=allow_gaps)
+    environment = describe(processes.device, recipe.weights)
+    made_of = materials(setting, environment["weights"]["sha256"])
+    place.check_materials(made_of)
+    finished = place.finished()
     if finished is not None:
         return finished
-    setting = Setting.of(recipe, prepared, processes, split_file, allow_gaps=allow_gaps)
     heard = listeners if processes.first else ()
     with (
         place.alone() if processes.first else nullcontext(),
@@ -130,9 +135,8 @@ def _carry_out(
     ):
         checkpoint = keeper.resumed() if resume else None
         progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
-        environment = describe(processes.device, recipe.weights)
         if processes.first:
-            place.begin(recipe, environment, progress.epochs)
+            place.begin(recipe, made_of, environment, progress.epochs)
         for listener in heard:
             listener.started(_plan(setting, place, progress))
         trainer = Trainer(
