@@ -152,7 +152,7 @@ def test_a_report_that_cannot_be_made_stops_before_training(
         assert f"--report {tmp_path} is a folder; name a file" in capsys.readouterr().err
         os.mkfifo(tmp_path / "pipe")
         assert bne(*command, tmp_path / "pipe") == 1
-        assert "pipe is no file; name one, report.html for example." in capsys.readouterr().err
+        assert "pipe is no file; name a file." in capsys.readouterr().err
     for name in ("plotly", "plotly.offline", "plotly.offline.offline"):
         monkeypatch.setitem(sys.modules, name, None)
     assert bne(*command, tmp_path / "report.html") == 1
@@ -263,6 +263,39 @@ def test_what_auto_came_to_is_recorded_and_found_again(
         "official",
         0.1,
     ]
+
+
+def test_what_is_recorded_is_shown_without_the_data(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("benchmark", "--out", tmp_path, *SETTINGS, "--methods", "deepall", "--json")
+    assert bne(*command, "--data", data, "--targets", "photo, sketch") == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert bne(*command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == ours
+    assert {figure["column"] for figure in ours["figures"]} >= {"photo", "sketch"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "option"),
+    [("seed=4", "--seeds"), ("target=photo", "--targets"), ("method=bne", "--methods")],
+)
+def test_what_differs_from_run_to_run_is_no_setting(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, option: str
+) -> None:
+    command = ("benchmark", "--data", data, "--out", tmp_path, *SETTINGS, "--set", setting)
+    assert bne(*command) == 1
+    assert f"differs from run to run; choose with {option} instead." in capsys.readouterr().err
+
+
+def test_a_domain_named_like_a_column_is_refused(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, tmp_path / "data")
+    (copy / "art").rename(copy / "average")
+    assert bne("benchmark", "--data", copy, "--out", tmp_path / "out", *SETTINGS) == 1
+    assert "A domain is named 'average', as a column of the table is" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

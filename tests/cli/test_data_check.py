@@ -88,7 +88,7 @@ def test_json_also_says_why_nothing_was_checked(
 def test_identical_images_are_named_but_not_without_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, *names("art photo", "cat", 12))
+    write(tmp_path, *names("art photo", "cat dog", 12))
     for number in range(12):
         shutil.copy(tmp_path / f"art/cat/{number}.png", tmp_path / f"art/cat/{number}b.png")
     assert bne("data", "check", tmp_path) == 0
@@ -167,7 +167,7 @@ def test_the_paper_s_benchmarks_pass(
 def test_files_that_are_passed_over_are_noted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(tmp_path, *names("art photo", "cat", 2), "art/cat/a.jfif", "art/cat/b.JPE")
+    write(tmp_path, *names("art photo", "cat dog", 1), "art/cat/a.jfif", "art/cat/b.JPE")
     for name in ("art/cat/1.gif", "photo/cat/plain"):
         (tmp_path / name).write_bytes(b"")
     note = "2 files are passed over, by extension: none 1, .gif 1."
@@ -189,7 +189,7 @@ def test_where_a_benchmark_comes_from_is_said_when_it_is_not_all_there(
     assert "no such file or folder. " in message
     assert declared.origin in message
     assert declared.terms in message
-    write(tmp_path, *names("art photo", "cat", 1))
+    write(tmp_path, *names("art photo", "cat dog", 1))
     assert bne("data", "check", tmp_path, "--benchmark", name, "--json") == 1
     (note,) = json.loads(capsys.readouterr().out)["notes"]
     assert note == f"{declared.title}: {declared.origin} (terms: {declared.terms})."

@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 import typer
@@ -45,8 +46,12 @@ def test_a_folder_is_no_report(tmp_path):
     assert "is a folder" in str(result.exception)
 
 
-def test_a_missing_folder_is_named_before_any_training(tmp_path):
-    out = tmp_path / "nowhere" / "demo.html"
+def test_a_file_that_cannot_be_written_is_named_before_any_training(tmp_path, monkeypatch):
+    out = tmp_path / "kept" / "demo.html"
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK or place != tmp_path)
     result = CliRunner().invoke(app, ["demo", "--out", str(out)])
     assert result.exit_code == 1
-    assert "nowhere" in str(result.exception)
+    assert f"--out {out} cannot be written: you may not write to {tmp_path}." in str(
+        result.exception
+    )
+    assert not out.parent.exists()

@@ -56,7 +56,9 @@ def test_records_are_added_to(tmp_path):
         (["--only", "train,speed"], "--only speed: there is no such part"),
         (["--backbone", "resnet19"], "unknown backbone 'resnet19'"),
         (["--device", "tpu"], "--device tpu"),
-        (["--out", "nowhere/speed.jsonl"], "nowhere/speed.jsonl: cannot be written"),
+        (["--out", "."], "--out . is a folder; name a file."),
+        (["--out", "/dev/null/speed.jsonl"], "/dev/null is a file, not a folder."),
+        (["--size", 1], "--size 1: small_cnn does not take images of 1 × 1 pixels"),
         (
             ["--backbone", "timm/test_vit", "--size", 160],
             "--backbone timm/test_vit: VisionTransformer has no batch-norm layer",

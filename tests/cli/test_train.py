@@ -159,7 +159,10 @@ def test_an_interrupted_run_is_resumed(
         (["--set", "seed=["], "--set seed=[: while parsing"),
         (["--set", "options.distance=unifrom"], "options: no distance is named 'unifrom'"),
         (["--method", "deepal"], "method: method 'deepal' is unknown; the nearest is 'deepall'."),
-        (["--target", "skecth"], "target has 'skecth'; the nearest domain in the data is sketch."),
+        (
+            ["--target", "skecth"],
+            "target has 'skecth'; the nearest domain in the data is 'sketch'.",
+        ),
         (["--set", "per_domain=15"], "per_domain is 15, but art has 14 images to train on"),
         (["--set", "validation=official"], "no official split lies with the data"),
         (["--weights", "no.pth"], "weights: there is no file no.pth."),
@@ -168,6 +171,10 @@ def test_an_interrupted_run_is_resumed(
         (["--recipe", "no.yaml"], "no.yaml: there is no such recipe file."),
         (["--device", "gpu"], "--device gpu: choose auto, cpu or cuda."),
         (["--data", "nowhere"], "nowhere: there is no such file or folder."),
+        (["--set", "train.epoch=4"], "train.epoch is no setting; the nearest is train.epochs."),
+        (["--set", "epochs=4"], "the nearest is head.epochs or train.epochs."),
+        (["--out", __file__], "test_train.py is a file; name a folder."),
+        (["--out", f"{__file__}/run"], "test_train.py is a file, not a folder."),
     ],
 )
 def test_what_is_wrong_is_one_sentence_before_anything_is_decoded(
@@ -184,6 +191,66 @@ def test_what_is_wrong_is_one_sentence_before_anything_is_decoded(
     assert captured.err.count("\n") == 1
     assert captured.out == ""
     assert not list(here.iterdir())
+
+
+def test_nothing_is_written_among_the_data(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    monkeypatch.chdir(copy)
+    for also in ([], ["--out", copy / "art"], ["--out", copy]):
+        assert bne("train", "--data", ".", "--target", "sketch", *SMALL, *also) == 1
+        captured = capsys.readouterr().err
+        assert captured.startswith("Error: --out ")
+        assert "lies within the data in .; name a folder elsewhere." in captured
+    settings = SMALL[: SMALL.index("--device")]
+    assert bne("benchmark", "--data", copy, "--methods", "deepall", *settings) == 1
+    assert "--out runs/benchmark lies within the data" in capsys.readouterr().err
+    assert {path.name for path in copy.iterdir()} == {"art", "photo", "sketch"}
+
+
+def test_one_class_is_nothing_to_learn(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, here / "data", ignore=shutil.ignore_patterns("noon"))
+    assert bne("train", "--data", copy, "--target", "sketch", *SMALL) == 1
+    assert "Error: The data has one class only, night;" in capsys.readouterr().err
+    assert bne("data", "check", copy) == 1
+    assert "Wrong: There is one class only, night;" in capsys.readouterr().out
+
+
+def test_a_name_with_a_comma_is_one_name(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    (copy / "sketch").rename(copy / "Oslo, North")
+    assert bne("train", "--data", copy, "--target", "Oslo, North", *SMALL, "--out", "mine") == 0
+    capsys.readouterr()
+    for domains, expected in (("Oslo, North", {"Oslo, North"}), ("art, photo", {"art", "photo"})):
+        assert bne("evaluate", "mine", "--data", copy, "--domains", domains, "--json") == 0
+        assert set(json.loads(capsys.readouterr().out)["domains"]) == expected
+    assert bne("train", "--data", copy, "--target", "Oslo", *SMALL) == 1
+    assert (
+        "target has 'Oslo'; the domains in the data are 'Oslo, North'," in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("library", cli.LIBRARIES)
+def test_a_library_that_is_missing_is_one_sentence(data: Path, here: Path, library: str) -> None:
+    code = f"import sys; sys.modules[{library!r}] = None; from bne.cli import main; main()"
+    arguments = ["train", "--data", data, "--target", "sketch", *SMALL]
+    needed_for = {
+        "sklearn": ["--method", "bne-pseudo"],
+        "torchvision": ["--set", "backbone=timm/test_byobnet", "--set", "resize=160"],
+    }
+    arguments += needed_for.get(library, [])
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    sentence = f"Error: {library} is not installed; pip install 'bne[cli]' brings it.\n"
+    assert done.stderr.endswith(sentence)
+    assert "Traceback" not in done.stderr
 
 
 def test_images_that_cannot_be_read_are_named_or_left_out(

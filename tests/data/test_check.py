@@ -121,7 +121,7 @@ def test_identical_pixels_are_found_whatever_the_format(
         assert report.errors[0].startswith(f"art/cat/0.png and {copy} {error}")
     else:
         assert report.errors == ()
-        assert report.notes[0].startswith("1 images repeat another")
+        assert report.notes[0].startswith("1 image repeats another")
 
 
 def test_same_bytes_in_another_shape_are_no_duplicates(tmp_path: Path) -> None:

@@ -321,5 +321,5 @@ def test_select_and_indices() -> None:
     chosen = images.select([5, 0])
     assert [file.name for file in chosen.files] == ["5", "0"]
     assert (chosen.domains, chosen.classes) == (images.domains, images.classes)
-    with pytest.raises(DataError, match="no domain 'd' here; choose from a, b, c"):
+    with pytest.raises(DataError, match="no domain 'd' here; choose from 'a', 'b', 'c'"):
         images.indices_of(["a", "d"])

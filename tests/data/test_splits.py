@@ -65,10 +65,21 @@ def test_the_split_of_a_seed_never_changes() -> None:
     assert hold_out(images, ["a"], 0.2, seed=0)["a"].validation == (4, 8, 10, 15)
 
 
+@pytest.mark.parametrize("largest", range(2, 5))
+def test_the_share_that_is_advised_will_do(largest: int) -> None:
+    images = image_set({"a": [1, largest]})
+    with pytest.raises(DataError) as caught:
+        hold_out(images, ["a"])
+    (share,) = re.findall(r"validation=(0\.\d+) for instance", str(caught.value))
+    assert len(hold_out(images, ["a"], float(share))["a"].validation) == 1
+
+
 def test_impossible_wishes_are_refused() -> None:
     images = image_set({"a": [4, 4], "b": [20, 20]})
     with pytest.raises(DataError, match=r"^a: 10% of its classes is not one image"):
         hold_out(images, ["b", "a"])
+    with pytest.raises(DataError, match=r"; add images, or hold none out with validation=0\.$"):
+        hold_out(image_set({"a": [1, 1]}), ["a"], 0.3)
     assert hold_out(images, ["a"], 0)["a"].validation == ()
     with pytest.raises(DataError, match=r"fraction is 1\.0; it must be"):
         hold_out(images, ["b"], 1.0)

@@ -37,6 +37,16 @@ def test_every_method_comes_back_from_its_folder(tmp_path, name) -> None:
         assert torch.equal(loaded.predict(images), method.eval().predict(images))
 
 
+def test_a_runs_folder_will_do_if_the_run_is_finished(tmp_path) -> None:
+    method = create("bne", build("tiny", 3), ["a", "b"])
+    tensors = snapshot(method.state_dict())
+    save_model(tmp_path / "best", tensors, info("bne", ["a", "b"]))
+    with pytest.raises(DataError, match=r"not finished; finish it with --resume, or name .*best\."):
+        load_model(tmp_path)
+    save_model(tmp_path / "model", tensors, info("bne", ["a", "b"]))
+    assert load_model(str(tmp_path))[2].domains == ("a", "b")
+
+
 def test_damage_is_told_in_one_sentence(tmp_path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(DataError, match="is no model folder"):

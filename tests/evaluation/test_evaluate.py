@@ -129,3 +129,9 @@ def test_a_domain_without_images_is_named() -> None:
     fewer = replace(model.prepared, images=images, pixels=model.prepared.pixels[kept])
     with pytest.raises(DataError, match="Domain 'dslr' has no images"):
         evaluate_model(model.method, model.transform, CLASSES, fewer, ["dslr"])
+
+
+def test_a_class_named_like_the_total_is_refused() -> None:
+    model = trained("deepall")
+    with pytest.raises(DataError, match="A class is named 'all classes', as the total is"):
+        evaluate_model(model.method, model.transform, [ALL, "dog"], model.prepared, TARGET)

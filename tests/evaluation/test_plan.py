@@ -67,8 +67,8 @@ def test_rows_and_targets_named_twice_are_run_once() -> None:
 
 
 def test_without_a_benchmark_every_domain_is_held_out_once() -> None:
-    experiment = choose(domains=["a", "b"])
-    assert experiment.targets == (("a",), ("b",))
+    experiment = choose(held_out=[("a",), ("b", "c")])
+    assert experiment.targets == (("a",), ("b", "c"))
     assert [row.title for row in experiment.rows] == ["deepall", "bne"]
 
 

@@ -5,35 +5,57 @@ import sys
 import time
 
 HEAD_START = 5.0  # seconds
+LIBRARIES = ("PIL", "numpy", "rich", "sklearn", "torchvision", "typer", "yaml")  # of bne[cli]
 
 
 def main() -> None:
     """Runs the command line; what the user can mend is one sentence and exit code 1."""
     try:
         from bne.cli.app import app
-    except ModuleNotFoundError as error:
-        if error.name not in ("rich", "typer"):
-            raise
-        sys.exit(f"Error: {error.name} is not installed; pip install 'bne[cli]' brings it.")
-    try:
+
         app()
     except Exception as error:
-        from bne.data.images import DataError
-        from bne.engine.errors import Interrupted, TrainingError
-        from bne.models.extras import MissingLibraryError
-
-        known = DataError | TrainingError | MissingLibraryError | OSError
-        if os.environ.get("BNE_DEBUG") == "1" or not isinstance(error, known):
+        missing = _missing_library(error)
+        if os.environ.get("BNE_DEBUG") == "1" or not (missing or _can_be_mended(error)):
             raise
-        import typer
+        if missing:
+            sys.exit(f"Error: {missing} is not installed; pip install 'bne[cli]' brings it.")
+        _explain(error)
 
-        first = os.environ.get("LOCAL_RANK", "0") == "0"
-        if isinstance(error, Interrupted):
-            if first:
-                typer.echo(str(error), err=True)
-            sys.exit(130)  # as a program that Ctrl-C ended
-        if not first:
-            # Most errors are those of all processes, and torchrun ends the rest after the first.
-            time.sleep(HEAD_START)
-        typer.secho(f"Error: {error}", fg="red", err=True)
-        sys.exit(1)
+
+def _missing_library(error: Exception) -> str:
+    """One that every verb may need, and so no verb asks for."""
+    name = error.name or "" if type(error) is ModuleNotFoundError else ""
+    library = name.partition(".")[0]
+    return library if library in LIBRARIES else ""
+
+
+def _can_be_mended(error: Exception) -> bool:
+    from bne.data.images import DataError
+    from bne.engine.errors import TrainingError
+    from bne.models.extras import MissingLibraryError
+
+    return isinstance(error, DataError | TrainingError | MissingLibraryError | OSError)
+
+
+def _explain(error: Exception) -> None:
+    import typer
+
+    from bne.engine.errors import Interrupted
+
+    first = os.environ.get("LOCAL_RANK", "0") == "0"
+    if isinstance(error, Interrupted):
+        if first:
+            typer.echo(str(error), err=True)
+        sys.exit(130)  # as a program that Ctrl-C ended
+    if not first:
+        # Most errors are those of all processes, and torchrun ends the rest after the first.
+        time.sleep(HEAD_START)
+    typer.secho(f"Error: {_sentence(error)}", fg="red", err=True)
+    sys.exit(1)
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)

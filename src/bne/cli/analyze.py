@@ -66,8 +66,7 @@ def analyze(
             "model.json; name what bne train has written."
         )
     folder = out or run / "analysis"
-    if folder.exists() and not folder.is_dir():
-        raise DataError(f"--out {folder} is a file; name a folder.")
+    common.check_folder(folder, data)
     analysis = None
     if model is not None:
         analysis = _look(
@@ -75,8 +74,8 @@ def analyze(
             training,
             data,
             folder,
-            domains=domains.split(",") if domains else None,
-            layers=layers.split(",") if layers else None,
+            domains=domains,
+            layers=common.parse_names(layers) if layers else None,
             images=images,
             seed=seed,
             device=device,
@@ -100,7 +99,7 @@ def _look(
     data: Path,
     folder: Path,
     *,
-    domains: "Sequence[str] | None",
+    domains: str | None,
     layers: "Sequence[str] | None",
     images: int,
     seed: int,
@@ -119,7 +118,7 @@ def _look(
 
     method, transform, info = load_model(model)
     pictures = open_images(data)
-    wanted = domains or list(pictures.domains)
+    wanted = common.parse_names(domains, pictures.domains) if domains else list(pictures.domains)
     pictures.indices_of(wanted)  # fails on an unknown domain before anything is decoded
     where = common.choose_device(device)
     prepared = common.prepare(pictures, cache, transform.resize, skip_bad=skip_bad, show=True)

@@ -159,16 +159,23 @@ def benchmark(
     cluster = benchmark_runs.choose_cluster(
         engine is Engine.RAY, ray_address, gpus_per_run, parallel
     )
+    file = records or out / "records.jsonl"
+    known = read(file)
     images = open_images(data) if data else None
+    held_out = (
+        [(domain,) for domain in images.domains]
+        if images
+        else list(dict.fromkeys(tuple(record.settings["target"]) for record in known))
+    )
     split_file = official_split(images, data) if data and images else None
     experiment = choose(
         table=table,
         recipe=recipe,
         benchmark=benchmark,
-        methods=methods.split(",") if methods else (),
+        methods=common.parse_names(methods) if methods else (),
         rows=rows or (),
-        targets=targets.split(",") if targets else (),
-        domains=images.domains if images else (),
+        targets=common.parse_names(targets, images.domains if images else ()) if targets else (),
+        held_out=held_out,
     )
     items = plan(
         experiment,
@@ -178,8 +185,6 @@ def benchmark(
         images=images,
         split_file=split_file,
     )
-    file = records or out / "records.jsonl"
-    known = read(file)
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
@@ -189,6 +194,8 @@ def benchmark(
         return benchmark_output.show_plan(items, left, seconds, as_json)
     if report:
         benchmark_output.check_report(report)
+    if data:
+        common.check_folder(out, data)
     failed: list[Outcome] = []
     if data and images:
         typer.echo(benchmark_output.summary(items, left, seconds), err=True)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from bne.cli import common
 from bne.report.words import duration
 
 if TYPE_CHECKING:
@@ -107,15 +108,10 @@ def show_table(
 
 def check_report(file: Path) -> None:
     """Finds what would keep the page from being written, before anything is run."""
-    from bne.data.images import DataError
     from bne.report.benchmark_page import chart_library
 
     chart_library()
-    if file.is_dir():
-        raise DataError(f"--report {file} is a folder; name a file in it, report.html for example.")
-    if file.exists() and not file.is_file():  # a device, which would be replaced
-        raise DataError(f"--report {file} is no file; name one, report.html for example.")
-    file.parent.mkdir(parents=True, exist_ok=True)
+    common.check_file(file, "--report")
 
 
 def write_report(

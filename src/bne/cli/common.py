@@ -1,12 +1,13 @@
 """What several verbs do alike."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
     from bne.data.images import ImageSet
     from bne.data.prepared import PreparedImages
@@ -65,6 +66,55 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
         except ValueError as error:
             raise DataError(f"--set {setting}: {error}.") from None
     return parsed
+
+
+def parse_names(names: str, known: "Collection[str]" = ()) -> list[str]:
+    """The names in a list that is joined by commas; one that is known may have commas itself."""
+    return [names] if names in known else [name.strip() for name in names.split(",")]
+
+
+def check_folder(folder: Path, data: Path | None) -> None:
+    """Finds what would keep results from being written, before anything is done.
+
+    Raises:
+        DataError: `folder` is a file or cannot be written, or it lies within the data, which then
+            would hold more than images.
+    """
+    from bne.data.images import DataError
+
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"--out {folder} is a file; name a folder.")
+    if data is not None and data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
+        raise DataError(f"--out {folder} lies within the data in {data}; name a folder elsewhere.")
+    _check_writable(folder, "--out")
+
+
+def check_file(file: Path, option: str) -> None:
+    """Finds what would keep a file from being written, before anything is done.
+
+    Its folder is made if it is not there.
+
+    Raises:
+        DataError: It is a folder or a device, or cannot be written.
+    """
+    from bne.data.images import DataError
+
+    if file.exists() and not file.is_file():  # a device would be replaced
+        kind = "a folder" if file.is_dir() else "no file"
+        raise DataError(f"{option} {file} is {kind}; name a file.")
+    _check_writable(file, option)
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _check_writable(path: Path, option: str) -> None:
+    from bne.data.images import DataError
+
+    whole = path.absolute()
+    place = next(place for place in (whole, *whole.parents) if place.exists())
+    if place != whole and not place.is_dir():
+        raise DataError(f"{option} {path}: {place} is a file, not a folder.")
+    if not os.access(place, os.W_OK):
+        raise DataError(f"{option} {path} cannot be written: you may not write to {place}.")
 
 
 def choose_device(name: str) -> str:

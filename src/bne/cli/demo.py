@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from bne.cli import common
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -27,14 +29,10 @@ def demo(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from bne.data.digits import load
-    from bne.data.images import DataError
     from bne.demo import METHODS, Settings, compare
     from bne.demo.report import page
 
-    if not out.parent.is_dir():
-        raise DataError(f"{out}: there is no folder {out.parent}; make it or choose another.")
-    if out.is_dir():
-        raise DataError(f"{out}: is a folder; name the file that the report goes to.")
+    common.check_file(out, "--out")
     # Not the draw of digits that was looked at while the drawings were made.
     prepared, settings = load(seed=1), Settings()
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -32,9 +32,9 @@ def evaluate(
     from bne.engine.saved import load_model
     from bne.evaluation.evaluate import evaluate_model
 
-    method, transform, info = load_model(run / "model" if (run / "model").is_dir() else run)
+    method, transform, info = load_model(run)
     images = open_images(data)
-    wanted = domains.split(",") if domains else list(images.domains)
+    wanted = common.parse_names(domains, images.domains) if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
     where = common.choose_device(device)
     prepared = common.prepare(images, cache, transform.resize, skip_bad=skip_bad, show=True)

@@ -70,9 +70,9 @@ def speed(
     from bne.speed import PARTS, Settings
     from bne.speed.trial import try_out
 
-    if out is not None and (out.is_dir() or not out.parent.is_dir()):
-        raise DataError(f"{out}: cannot be written; --out names a file in a folder that exists.")
-    parts = list(dict.fromkeys(only.split(",")))
+    if out is not None:
+        common.check_file(out, "--out")
+    parts = list(dict.fromkeys(common.parse_names(only)))
     if unknown := [part for part in parts if part not in PARTS]:
         raise DataError(
             f"--only {unknown[0]}: there is no such part; choose of {', '.join(PARTS)}."

@@ -84,31 +84,33 @@ def train(
     from bne.engine.recipe_files import load
     from bne.engine.recipe_notes import held_out
 
+    images = None if data is None else open_images(data)
+    domains = images.domains if images else ()
     flags = {
         "method": method,
-        "target": [name.strip() for name in target.split(",")] if target else None,
+        "target": common.parse_names(target, domains) if target else None,
         "seed": seed,
         "weights": weights,
     }
     given = {key: value for key, value in flags.items() if value is not None}
     chosen = load(recipe, {**common.parse_settings(settings or []), **given})
-    if data is None and not dry_run:
-        raise typer.BadParameter("say where the images are.", param_hint="--data")
     first = os.environ.get("RANK", "0") == "0"
-    if data is not None:
-        images = open_images(data)
+    if data is not None and images is not None:
         split_file = official_split(images, data)
         chosen = chosen.settle_validation(official=split_file is not None)
         check_data(chosen, images, split_file, allow_gaps=allow_gaps)
-    if dry_run:
-        if data is not None:
+        if dry_run:
             common.show_notes([chosen], images, split_file)
+    if dry_run:
         train_output.show_recipe(chosen)
         return
+    if data is None or images is None:
+        raise typer.BadParameter("say where the images are.", param_hint="--data")
 
     from bne.engine.run import run
 
     folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
+    common.check_folder(folder, data)
     place = common.choose_device(device)
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []

@@ -98,6 +98,8 @@ def _count(images: ImageSet) -> dict[str, dict[str, int]]:
 def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Iterator[str]:
     if len(images.domains) < 2:
         yield f"There is one domain only, {images.domains[0]}; add at least one to generalise to."
+    if len(images.classes) < 2:
+        yield f"There is one class only, {images.classes[0]}; add at least one to tell it from."
     for domain in images.domains:
         absent = [name for name, by_domain in counts.items() if not by_domain[domain]]
         if absent:
@@ -142,7 +144,8 @@ def _harmless(duplicates: list[list[ImageFile]]) -> Iterator[str]:
     alike = [group for group in duplicates if len({(f.label, f.domain) for f in group}) == 1]
     copies = sum(len(group) - 1 for group in alike)
     if copies:
-        yield f"{copies} images repeat another of the same domain and class, pixel by pixel."
+        images = "1 image repeats" if copies == 1 else f"{copies} images repeat"
+        yield f"{images} another of the same domain and class, pixel by pixel."
 
 
 def _misleading(duplicates: list[list[ImageFile]]) -> Iterator[str]:

@@ -77,9 +77,8 @@ class ImageSet:
         """Where the images of the named domains stand in `files`, ascending."""
         unknown = sorted(set(domains) - set(self.domains))
         if unknown:
-            raise DataError(
-                f"There is no domain {unknown[0]!r} here; choose from {', '.join(self.domains)}."
-            )
+            known = ", ".join(map(repr, self.domains))
+            raise DataError(f"There is no domain {unknown[0]!r} here; choose from {known}.")
         wanted = {self.domains.index(domain) for domain in domains}
         return [i for i, file in enumerate(self.files) if file.domain in wanted]
 

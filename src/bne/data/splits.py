@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,11 +66,18 @@ def hold_out(
             validation.update(drawn[: min(round(fraction * len(drawn)), len(drawn) - 1)])
         if fraction > 0 and not validation:
             raise DataError(
-                f"{source}: {fraction:.0%} of its classes is not one image to validate on; hold out"
-                " more, with validation=0.3 for instance."
+                f"{source}: {fraction:.0%} of its classes is not one image to validate on; "
+                f"{_remedy(max(map(len, by_class.values())))}."
             )
         splits[source] = _split(images, source, validation)
     return splits
+
+
+def _remedy(largest: int) -> str:
+    """How to have an image to validate on, if the largest class has so many."""
+    if largest < 2:
+        return "add images, or hold none out with validation=0"
+    return f"hold out more, with validation={math.ceil(100 / largest) / 100} for instance"
 
 
 def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dict[str, Split]:

@@ -76,9 +76,9 @@ def check_data(
         allow_gaps: whether a source domain may lack classes that others have.
 
     Raises:
-        DataError: There is one domain only; or one is not there, or has too few images, or lacks
-            a class, or the target has no images or a class that no source has; the message names
-            it.
+        DataError: There is one domain or class only; or a domain is not there, or has too few
+            images, or lacks a class, or the target has no images or a class that no source has;
+            the message names it.
     """
     from bne.engine.setting import split_sources
 
@@ -86,6 +86,11 @@ def check_data(
         raise DataError(
             f"The data has one domain only, {images.domains[0]}; add at least one, to train on one "
             "and test on the other."
+        )
+    if len(images.classes) == 1:
+        raise DataError(
+            f"The data has one class only, {images.classes[0]}; images must lie as "
+            "domain/class/image, with at least two classes to tell apart."
         )
     for key in ("target", "sources"):
         for domain in getattr(recipe, key):
@@ -161,6 +166,7 @@ def _check_weights(recipe: Recipe, backbone: Backbone) -> None:
 def _check_method(recipe: Recipe, backbone: Backbone) -> None:
     """Makes the method on a network without values, so that a wrong option costs no training."""
     import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
 
     from bne.methods import check_options, create, find
 
@@ -177,11 +183,14 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
             raise DataError(f"options.{name}: {error}.") from None
         except TypeError as error:
             raise DataError(f"options.{name} is {value!r}; it must be {error}.") from None
-    try:
-        with torch.device("meta"):
-            create(recipe.method, backbone.create(2), ["one", "another"], recipe.options)
-    except (ValueError, TypeError) as error:
-        raise DataError(f"options: {error}.") from None
+    with torch.device("meta"):
+        network = backbone.create(2)
+        normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
+        try:
+            create(recipe.method, network, ["one", "another"], recipe.options)
+        except (ValueError, TypeError) as error:
+            place = "options" if normalised else f"backbone {recipe.backbone}"
+            raise DataError(f"{place}: {error}.") from None
 
 
 def _option_types(method: type[Method]) -> dict[str, Any]:
@@ -195,5 +204,5 @@ def _option_types(method: type[Method]) -> dict[str, Any]:
 def _nearest(name: str, domains: Sequence[str]) -> str:
     near = get_close_matches(name, domains, n=1)
     if near:
-        return f"the nearest domain in the data is {near[0]}"
-    return f"the domains in the data are {', '.join(domains)}"
+        return f"the nearest domain in the data is {near[0]!r}"
+    return f"the domains in the data are {', '.join(map(repr, domains))}"

@@ -138,10 +138,10 @@ def _checked_value(value: Any, hint: Any, prefix: str) -> Any:
 
 
 def _nearest(name: str, prefix: str, siblings: Sequence[str]) -> str:
-    elsewhere = [key for key in keys() if key.split(".")[-1] == name]
-    if elsewhere:
-        return f"the nearest is {' or '.join(elsewhere)}"
     near = get_close_matches(name, siblings, n=1)
+    elsewhere = [key for key in keys() if key.split(".")[-1] == name]
+    if elsewhere and not (near and prefix):
+        return f"the nearest is {' or '.join(elsewhere)}"
     if near:
         return f"the nearest is {prefix}{near[0]}"
     return f"there are {', '.join(prefix + sibling for sibling in siblings)}"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import torch
 
 from bne.engine.environment import describe
 from bne.engine.errors import TrainingError
@@ -29,9 +31,7 @@ from bne.engine.trained import Trained
 from bne.engine.trainer import Trainer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import torch
+    from collections.abc import Callable, Iterator, Sequence
 
     from bne.data.prepared import PreparedImages
     from bne.engine.checkpoints import Checkpoint
@@ -79,11 +79,12 @@ def run(
 
     Raises:
         TrainingError: The loss is no longer a number, the folder holds another run or is in
-            use, a checkpoint is damaged or of something else, or nothing more can be written.
+            use, a checkpoint is damaged, nothing more can be written, or the GPU's memory does
+            not suffice.
         Interrupted: Ctrl-C or SIGTERM; what was done is saved.
         DataError: The images do not fit the recipe.
     """
-    with joined(device) as processes, kept(processes.device):
+    with joined(device) as processes, kept(processes.device), _memory_explained():
         # In a function of its own, so that nothing of the run outlives the group of processes.
         return _carry_out(
             processes,
@@ -173,6 +174,17 @@ def _carry_out(
     for listener in heard:
         listener.finished(result)
     return result
+
+
+@contextmanager
+def _memory_explained() -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise TrainingError(
+            f"The GPU's memory does not suffice ({str(error).partition('. ')[0]}); leave more of "
+            "it to this run, or lower its need (accumulate, options.max_branches)."
+        ) from error
 
 
 def _train(

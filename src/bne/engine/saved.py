@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +19,6 @@ from bne.models import build
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -65,8 +65,11 @@ def save_model(folder: Path, tensors: Mapping[str, Tensor], info: ModelInfo) -> 
         write_json(partial / INFO, {**asdict(info), "sha256": checksum})
 
 
-def load_model(folder: Path) -> tuple[Method, EvalTransform, ModelInfo]:
+def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
     """Reads a model folder; neither recipe nor data nor initial weights are needed.
+
+    Args:
+        folder: to read; of a run's folder, the network of the last epoch.
 
     Returns:
         The method, in evaluation mode on the CPU; what turns images into its input; and what is
@@ -75,9 +78,10 @@ def load_model(folder: Path) -> tuple[Method, EvalTransform, ModelInfo]:
     Raises:
         DataError: The folder is no model folder, or damaged.
     """
-    path = folder / INFO
+    given = Path(folder)
+    folder = given / "model" if (given / "model").is_dir() else given
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads((folder / INFO).read_text())
         checksum = fields.pop("sha256")
         tensors = read_tensors(folder / TENSORS, checksum)
         fields |= {key: tuple(fields[key]) for key in ("classes", "domains")}
@@ -88,6 +92,11 @@ def load_model(folder: Path) -> tuple[Method, EvalTransform, ModelInfo]:
         method.load_state_dict(tensors)
         transform = EvalTransform.from_dict(info.transform)
     except (FileNotFoundError, NotADirectoryError) as error:
+        if (folder / "best").is_dir():
+            raise DataError(
+                f"{folder} is a run that is not finished; finish it with --resume, or name "
+                f"{folder / 'best'}."
+            ) from error
         raise DataError(f"{folder} is no model folder: it has no {error.filename}.") from error
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"{folder} holds no model that can be used ({error}).") from error

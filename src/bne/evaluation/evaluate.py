@@ -89,8 +89,11 @@ def evaluate_model(
         device: to compute on.
 
     Raises:
-        DataError: A domain or class is unknown, or a domain has no images.
+        DataError: A domain or class is unknown, or a domain has no images, or a class has the name
+            of the total.
     """
+    if ALL in classes:
+        raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
     labels = translated(prepared.images.classes, classes).to(device)
     feed = Feed(prepared, device)
     sums = Sums()

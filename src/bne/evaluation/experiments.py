@@ -27,7 +27,7 @@ def choose(
     methods: Sequence[str] = (),
     rows: Sequence[str] = (),
     targets: Sequence[str] = (),
-    domains: Sequence[str] = (),
+    held_out: Sequence[tuple[str, ...]] = (),
 ) -> Experiment:
     """What the user asks for, in one experiment.
 
@@ -38,7 +38,7 @@ def choose(
         methods: one row each, for all but tables of the paper.
         rows: some of the rows only.
         targets: some of the targets only, two domains held out together joined by a +.
-        domains: of the data; without a benchmark each is held out once.
+        held_out: the targets where neither benchmark nor recipe has any.
 
     Raises:
         DataError: Something is unknown, or two of these do not go together.
@@ -54,9 +54,12 @@ def choose(
     if benchmark and benchmark != chosen.benchmark:
         chosen = replace(chosen, benchmark=benchmark, targets=find_benchmark(benchmark).targets)
     if not chosen.targets:
-        if not domains:
-            raise DataError(f"{chosen.name} has no targets of its own; name a --benchmark.")
-        chosen = replace(chosen, targets=tuple((domain,) for domain in domains))
+        if not held_out:
+            raise DataError(
+                f"{chosen.name} has no targets of its own, and nothing is recorded; name a "
+                "--benchmark, or the --data to run."
+            )
+        chosen = replace(chosen, targets=tuple(held_out))
     known_rows = {row.title: row for row in chosen.rows}
     known_targets = {"+".join(target): target for target in chosen.targets}
     return replace(

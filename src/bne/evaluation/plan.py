@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bne.data.benchmarks import find_benchmark
 from bne.data.images import DataError
 from bne.evaluation.identity import Materials, digest, settings
+from bne.evaluation.reference import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from bne.engine.recipe import Recipe
     from bne.engine.recipe_files import Experiment
     from bne.evaluation.records import Record
+
+
+_OPTIONS = {"seed": "--seeds", "target": "--targets", "method": "--methods"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ def plan(
     Args:
         experiment: its rows and targets.
         seeds: of every row and target: 0, 1, and so on.
-        overrides: settings of all runs, by dotted key.
+        overrides: settings of all runs, by dotted key; none that differs from run to run.
         weights: initial weights of all runs, instead of the recipe's; a file need not be at hand,
             since a table of what is recorded can be had without it.
         images: that the runs are for, if they are at hand.
@@ -81,8 +85,14 @@ def plan(
             `validation: auto` is; without images the benchmark's declaration does.
 
     Raises:
-        DataError: A setting is unknown or impossible.
+        DataError: A setting is unknown or impossible, or a target has the name of a column that
+            sums others up.
     """
+    for key in overrides.keys() & _OPTIONS.keys():
+        raise DataError(f"{key} differs from run to run; choose with {_OPTIONS[key]} instead.")
+    for name in SUMMARIES:
+        if (name,) in experiment.targets:
+            raise DataError(f"A domain is named {name!r}, as a column of the table is; rename it.")
     if not experiment.rows or not experiment.targets:
         raise DataError(f"{experiment.name} has no rows or no targets: there is nothing to run.")
     official = split_file is not None if images else _declares_split(experiment)

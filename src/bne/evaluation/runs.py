@@ -69,8 +69,8 @@ def attempt(item: Item, job: Job) -> Outcome:
             record = finished(read(job.records), item) or _run(item, job, folder)
         report.unlink(missing_ok=True)
         return Outcome(item, record)
-    except Interrupted:
-        raise
+    except Interrupted as error:
+        raise Interrupted(f"{item} was interrupted; the same command goes on.") from error
     except Exception as error:
         report.write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(item, problem=f"{error or type(error).__name__} (see {report})")

@@ -33,7 +33,7 @@ def try_out(settings: Settings, parts: Container[str]) -> None:
     name, size = settings.backbone, settings.size
     network = build(name, CLASSES)
     try:
-        convert(network, map(str, range(settings.domains)))
+        ensemble = convert(network, map(str, range(settings.domains)))
     except ValueError as error:
         raise DataError(
             f"--backbone {name}: {error}; choose a network with batch norm, resnet18 for example."
@@ -42,6 +42,7 @@ def try_out(settings: Settings, parts: Container[str]) -> None:
         try:
             image = torch.zeros(1, 3, size, size)
             network.eval()(image)
+            ensemble.eval()(image)
         except FAILURES as error:
             raise DataError(
                 f"--size {size}: {name} does not take images of {size} × {size} pixels "
