@@ -170,7 +170,8 @@ def _our_batches(records: Sequence[Record]) -> str:
         return ""
     text = (
         "Ours, with ResNet-18: accuracy on the target after the last epoch, the seeds that both "
-        "methods have with every batch. Steps and learning rate are the same."
+        "methods have with every batch. Steps and learning rate are the same, so that more images "
+        "are seen with more of them."
     )
     rows = [[held_out, str(number), *figures] for held_out, (number,), figures in ours]
     return f"{text}\n\n{table(['target', 'images a domain', *_BOTH], rows)}"

@@ -78,7 +78,8 @@ def wandering(records: Sequence[Record]) -> str:
         return ""
     text = (
         "How much the last epoch is a matter of luck: accuracy on the target over the last third "
-        "of the epochs, mean ± standard deviation from epoch to epoch, mean over seeds."
+        "of the epochs, mean ± standard deviation from epoch to epoch, mean over seeds; DeepAll "
+        "and BNE, where they were run on all targets."
     )
     return f"{text}\n\n{table(['run', *targets, 'mean'], rows)}"
 

@@ -45,7 +45,8 @@ def _branches(kinds: Kinds) -> str:
     values |= {f"tested with {name}": analyses.of_weighting(name) for name in DISTANCES}
     values = {head: v for head, v in values.items() if analyses.mean(records, v) is not None}
     text = (
-        "Accuracy on the target after the last epoch, in percent: of the network's prediction, of "
+        "Every kind of network with branches that was run on all targets. Accuracy on the target "
+        "after the last epoch, in percent: of the network's prediction, of "
         "its nearest, second and third branch alone, and of the same network when another distance "
         "than its own weighs the branches in the test only."
     )

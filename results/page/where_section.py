@@ -103,7 +103,8 @@ def weights_section(records: Sequence[Record]) -> str:
         "source domains give to their own domain's branch; for (a), which trains every image in "
         "its own branch alone, 1 stands instead. Beside it the accuracy on the target after the "
         "last epoch, and the mean accuracy of the single branches there, each by seed: 0, 1 and 2 "
-        "as far as they are run. `bne` is BNE (c), `bne-a` (a), `bne-b` (b)."
+        "as far as they are run. `bne` is BNE (c), `bne-a` (a), `bne-b` (b). "
+        "DSON, whose layers differ, is left out."
     )
     return f"{text}\n\n{table(head, rows)}"
 

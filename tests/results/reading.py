@@ -137,9 +137,13 @@ def with_error(differences: list[float]) -> str:
 
 def changed(method: str, *changes: tuple[str, Any]) -> dict[str, Line]:
     """By target: seed 0 of a method under the standard settings but for some."""
-    return {
-        line["target"][0]: line
+    found = [
+        line
         for line in lines("tables.jsonl")
         if (line["method"], line["seed"]) == (method, 0)
+        and line["settings"]["options"].get("distance") in (None, "wasserstein")
         and is_standard(line, "pacs-resnet18-standard", *changes)
-    }
+    ]
+    by_target = {line["target"][0]: line for line in found}
+    assert len(by_target) == len(found)
+    return by_target
