@@ -71,6 +71,22 @@ def test_bhattacharyya_of_close_points_keeps_its_digits():
     torch.testing.assert_close(actual.double(), expected, rtol=1e-2, atol=0)
 
 
+def test_bhattacharyya_has_the_gradient_of_its_definition():
+    tensors = [t for p in (points(3), points(2, seed=1)) for t in (p.mean, p.var)]
+    mean_a, var_a, mean_b, var_b = (t.requires_grad_() for t in tensors)
+    a, b = (Embedding(m, v, LAYERS, CHANNELS) for m, v in ((mean_a, var_a), (mean_b, var_b)))
+    one, other = (var_a + 1e-5).unsqueeze(1), var_b + 1e-5
+    middle = (one + other) / 2
+    apart = (mean_a.unsqueeze(1) - mean_b).square() / middle / 8
+    expected = (apart + (middle / (one * other).sqrt()).log() / 2).sum(-1)
+    slope = torch.arange(1.0, 7).view(3, 2)
+    ours, theirs = (
+        torch.autograd.grad((distance * slope).sum(), tensors)
+        for distance in (bne.bhattacharyya(a, b, eps=1e-5), expected)
+    )
+    torch.testing.assert_close(ours, theirs)
+
+
 def test_uniform_weighs_every_domain_the_same():
     weights = inverse_weights(bne.uniform(points(4), points(3)))
     torch.testing.assert_close(weights, torch.full((4, 3), 1 / 3, dtype=torch.float64))

@@ -465,3 +465,13 @@ def test_dead_channels_keep_everything_finite():
     out = net.train().explain(images, ids)
     F.cross_entropy(out.logits, torch.zeros(9, dtype=torch.long)).backward()
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
+
+
+def test_single_branches_can_be_trained_by_their_logits():
+    net = bne.convert(small_cnn(), DOMAINS, nearest=2)
+    out = net.train().explain(torch.randn(6, 3, 16, 16), torch.arange(6) % 3)
+    run = out.branch_logits.isfinite()
+    assert run.any(2).sum(1).tolist() == [2] * 6
+    out.branch_logits[run].sum().backward()
+    assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
+    assert net.model[0].weight.grad.abs().sum() > 0

@@ -1,5 +1,7 @@
 """The GPU kernels against the plain layer in float64; without a GPU, in Triton's interpreter."""
 
+import copy
+
 import pytest
 import torch
 
@@ -172,6 +174,48 @@ def test_a_domain_without_members_keeps_its_population():
     assert torch.equal(case.population.mean[case.domains[1]], before)
 
 
+@pytest.fixture
+def single():
+    """A domain of two values a channel, one of a single value, and one of none, all with guests."""
+    case = Case((6, 5, 1, 1), torch.channels_last)
+    case.domains = torch.tensor([0, 0, 0, 1, 1, 2])
+    case.members = torch.tensor([True, True, False, True, False, False])
+    return case
+
+
+def test_a_domain_of_one_value_keeps_its_population(single):
+    before = single.population.var[1].clone()
+    single.compare(*single.by_batch())
+    assert torch.equal(single.population.var[1], before)
+
+
+def test_without_population_a_domain_of_one_value_has_a_fresh_layers_statistics(single):
+    single.layer.running_mean = single.layer.running_var = single.population = None
+    single.compare(*single.by_batch())
+
+
+def test_what_is_not_tracked_stays_even_beside_infinite_values():
+    case = Case((6, 5, 4, 4), torch.contiguous_format)
+    before = copy.deepcopy(case.population)
+    x, domains = case.input.detach().clone(), case.domains.to(DEVICE)
+    x[0] = torch.inf
+    kernels.by_batch(
+        x, (None, None), domains, case.members.to(DEVICE), case.population, K, 0.0, 1e-5
+    )
+    for kept, was in zip(case.population, before, strict=True):
+        assert torch.equal(kept, was)
+
+
+def test_a_layer_that_uses_them_tracks_what_the_plain_one_does(single, monkeypatch):
+    plain, layer = single.layer, copy.deepcopy(single.layer).float().to(DEVICE)
+    plain.by_domain(single.reference, single.domains, single.members)
+    monkeypatch.setattr("bne.norm.kernels_for", lambda samples: kernels)
+    layer.by_domain(single.input, single.domains.to(DEVICE), single.members.to(DEVICE))
+    assert plain.num_batches_tracked.tolist() == [1, 0, 0]
+    for ours, theirs in zip(layer.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(ours.cpu().double(), theirs.double(), rtol=1e-4, atol=1e-5)
+
+
 def test_variance_survives_a_large_mean():
     x = torch.randn(2, 4, 8, 8, device=DEVICE) + 1000
     _, _, var = kernels.by_instance(x, (None, None), 1e-5)
@@ -185,6 +229,17 @@ def test_a_constant_channel_has_no_variance_and_finite_gradients():
     y.square().sum().backward()
     assert not var.any()
     assert x.grad.isfinite().all()
+
+
+def test_rounding_makes_no_negative_variance(monkeypatch):
+    """Equal values, all but the one they are measured from, so many that sums lose digits."""
+    monkeypatch.setattr(kernels, "PROGRAMS", 1)  # one for all of them
+    monkeypatch.setattr(kernels, "TILE", 1024)
+    x = torch.full((1, 1, 512, 512), 1935.36, device=DEVICE)
+    x[..., 0, 0] = 0
+    y, _, var = kernels.by_instance(x, (None, None), 1e-5)
+    assert (var >= 0).all()
+    assert y.isfinite().all()
 
 
 def test_activations_with_gaps_are_accepted():

@@ -93,6 +93,27 @@ class TestNearest:
             torch.testing.assert_close(ours.running_mean, theirs.running_mean)
             torch.testing.assert_close(ours.running_var, theirs.running_var)
 
+    @pytest.mark.parametrize("number", [2, 4])
+    def test_training_gradients_are_those_of_a_plain_loop(self, net, images, ids, number):
+        near = net.explain(images).distances.argsort().tolist()  # chosen before the step
+        some, loop = with_nearest(net, number).train(), copy.deepcopy(net).train()
+        whole, logits = loop.explain(images, ids), []
+        for image, own in enumerate(ids.tolist()):
+            run = [own, *(domain for domain in near[image] if domain != own)][:number]
+            inverse = 1 / whole.distances[image, run]
+            logits.append(inverse / inverse.sum() @ whole.branch_logits[image, run])
+        F.cross_entropy(torch.stack(logits), ids % 4).backward()
+        F.cross_entropy(some.explain(images, ids).logits, ids % 4).backward()
+        for ours, theirs in zip(some.parameters(), loop.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+    def test_in_training_even_a_full_cache_runs_all_at_once(self, net, images, ids, monkeypatch):
+        """One by one, a branch would lack the images that define its statistics."""
+        one, other = (with_nearest(net, 3).train() for _ in range(2))
+        expected = one.explain(images, ids).logits
+        monkeypatch.setattr("bne.ensemble.CPU_VALUES", 1)
+        torch.testing.assert_close(other.explain(images, ids).logits, expected)
+
     def test_one_at_a_time_or_all_at_once(self, net, images):
         some = with_nearest(net, 3)
         expected = some(images)
@@ -130,6 +151,16 @@ class TestMixedStatistics:
                 plain.get_submodule(name).running_var = weights @ second - mean.square()
             expected = plain(images[number : number + 1])
             torch.testing.assert_close(out.logits[number : number + 1], expected)
+
+    def test_large_means_leave_the_variance_its_digits(self):
+        torch.manual_seed(0)
+        layer = bne.DomainBatchNorm(4, len(DOMAINS)).eval()
+        layer.running_mean.normal_(1000)
+        layer.running_var.uniform_(0.5, 2)
+        x, weights = 1000 + torch.randn(6, 4, 3, 3), torch.rand(6, len(DOMAINS)).softmax(1)
+        exact = copy.deepcopy(layer).double().by_mixture(x.double(), weights.double())
+        near = layer.by_mixture(x, weights)
+        torch.testing.assert_close(near.double(), exact, rtol=0, atol=1e-3)
 
     def test_any_number_of_domains_costs_two_passes(self, mixed, images):
         assert rows_run(mixed, images) == [len(images), len(images)]

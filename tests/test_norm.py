@@ -88,6 +88,33 @@ def test_mixed_statistics_have_no_negative_variance():
     assert layer.by_mixture(torch.full((1, 4, 3, 3), 1000.0), weights).isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_statistics_are_mixed_in_float32_under_autocast(dtype):
+    torch.manual_seed(0)
+    layer = DomainBatchNorm(4, 3).eval()
+    layer.running_mean.normal_(std=100)
+    layer.running_var.uniform_(1e5, 2e5)  # more than float16 can hold
+    x, weights = torch.randn(6, 4, 5, 5) * 300, torch.rand(6, 3).softmax(1)
+    expected = layer.by_mixture(x, weights)
+    with torch.autocast("cpu", dtype):
+        torch.testing.assert_close(layer.by_mixture(x, weights), expected, rtol=0, atol=0)
+    assert layer.to("meta").by_mixture(x.to("meta"), weights.to("meta")).shape == x.shape
+
+
+@pytest.mark.parametrize("momentum", [0.01, None])
+def test_an_infinite_image_harms_its_own_domain_alone(ids, momentum):
+    torch.manual_seed(0)
+    layer, other = (DomainBatchNorm(4, 3, momentum=momentum) for _ in range(2))
+    x = torch.randn(6, 4, 5, 5)
+    other.by_domain(x, ids, everyone(ids))
+    x[ids == 1] = torch.inf
+    out = layer.by_domain(x, ids, everyone(ids))
+    assert out[ids != 1].isfinite().all()
+    healthy = [0, 2]
+    torch.testing.assert_close(layer.running_mean[healthy], other.running_mean[healthy])
+    torch.testing.assert_close(layer.running_var[healthy], other.running_var[healthy])
+
+
 def test_rows_of_one_image_count_as_its_positions():
     """Tokens folded into the batch are what spatial positions are."""
     torch.manual_seed(0)
@@ -177,6 +204,13 @@ class TestWithoutRunningStatistics:
         out = layer.by_domain(x, ids, everyone(ids) & (ids != 1))
         torch.testing.assert_close(out[ids == 1], x[ids == 1] / (1 + layer.eps) ** 0.5)
 
+    def test_one_value_is_no_batch(self, layer):
+        x, ids = torch.randn(3, 4, requires_grad=True), torch.tensor([0, 1, 1])
+        out = layer.by_domain(x, ids, everyone(ids))
+        torch.testing.assert_close(out[:1], x[:1] / (1 + layer.eps) ** 0.5)
+        (gradient,) = torch.autograd.grad(out[0].sum(), x)
+        torch.testing.assert_close(gradient[0], torch.full((4,), (1 + layer.eps) ** -0.5))
+
     def test_in_evaluation_an_image_is_a_batch_of_its_own(self, layer, ids):
         x = torch.randn(6, 4, 3, 3)
         out = layer.eval().by_domain(x, ids, everyone(ids))
@@ -189,9 +223,15 @@ class TestWithoutRunningStatistics:
         torch.testing.assert_close(out, nn.InstanceNorm2d(4)(x))
         torch.testing.assert_close(layer.eval().by_domain(x, ids), out)
 
-    def test_a_single_value_cannot_be_normalised(self, layer):
-        with pytest.raises(ValueError, match="one value a channel"):
-            layer.by_instance(torch.randn(6, 4), 6)
+    def test_a_single_value_cannot_be_normalised(self, layer, ids):
+        ways = (
+            lambda x: layer.by_instance(x, 6),
+            lambda x: layer.eval().by_domain(x, ids),
+            lambda x: layer.by_mixture(x, torch.full((6, 3), 1 / 3)),
+        )
+        for way in ways:
+            with pytest.raises(ValueError, match="one value a channel"):
+                way(torch.randn(6, 4))
 
 
 def test_pooled_moments_are_those_of_all_values():
@@ -234,6 +274,19 @@ def test_an_empty_batch_changes_nothing():
     assert layer.by_domain(torch.randn(0, 4, 3, 3), ids, everyone(ids)).shape == (0, 4, 3, 3)
     assert layer.by_instance(torch.randn(0, 4, 3, 3), 0)[0].shape == (0, 4, 3, 3)
     torch.testing.assert_close(layer.running_var, torch.ones(3, 4))
+
+
+@pytest.mark.parametrize("assign", [True, False])
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_state_in_half_precision_leaves_statistics_in_float32(ids, assign, plain):
+    given = nn.BatchNorm2d(4) if plain else DomainBatchNorm(4, 3)
+    given.running_var.fill_(2)
+    state = {name: value.half() for name, value in given.state_dict().items() if value.ndim}
+    layer = DomainBatchNorm(4, 3).eval()
+    layer.load_state_dict(state, assign=assign, strict=False)
+    assert layer.running_mean.dtype == layer.running_var.dtype == torch.float32
+    assert (layer.running_var == 2).all()
+    assert layer.by_domain(torch.randn(6, 4, 3, 3).half(), ids).isfinite().all()
 
 
 def test_a_plain_layers_state_loads_into_every_domain():

@@ -105,6 +105,13 @@ class InPlace(nn.Module):
         return self.body(x)
 
 
+def spectral():
+    """A network whose first convolution has other weights in every pass of training."""
+    model = small_cnn()
+    nn.utils.spectral_norm(model[0])
+    return model
+
+
 MADE = {
     "cnn": small_cnn,
     "scaled": Scaled,
@@ -112,6 +119,7 @@ MADE = {
     "in place": InPlace,
     "repeats": Repeats,
     "other weights": OtherWeights,
+    "spectral": spectral,
 }
 
 

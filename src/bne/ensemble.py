@@ -19,7 +19,7 @@ from bne.recomputing import run_recomputed
 from bne.surgery import Momentum, check_copyable, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
-"""The domains of N images: indices or names."""
+"""The domains of N images: indices or names. Indices in a GPU's memory are not checked."""
 
 CPU_VALUES = 2**20
 """Values of input images beyond which a CPU, its caches full, runs branches faster one by one."""
@@ -46,7 +46,8 @@ class DomainEnsemble(nn.Module):
             evaluation, the domains' "statistics" at every layer, so that any number of domains
             costs two passes; training then mixes logits.
         nearest: how many branches are run for each image, the nearest; None runs all. In training
-            an image's own branch, whose statistics it defines, is always among them.
+            an image's own branch, whose statistics it defines, is always among them. In evaluation
+            it means nothing where "statistics" are mixed.
         branch_statistics: what branch k normalises by in distance training: the "batch" statistics
             of domain k's own images, or its "population" statistics as in Algorithm 1's print.
         weight_gradient: whether distance training shapes the space of domains through the weights.
@@ -166,13 +167,12 @@ class DomainEnsemble(nn.Module):
                 return Prediction(logits, weights, distances, branch_logits, embedding)
             chosen = self._choose(embedding, domains)
             branch_logits = self._branches(images, chosen, members)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
-                # Only now: the branches have updated the domains' statistics.
-                weights, distances = self._weigh(embedding, chosen)
+            # Only now: the branches have updated the domains' statistics.
+            weights, distances = self._weigh(embedding, chosen)
             own = weights if chosen is None else weights.gather(1, chosen)
             logits = mix(branch_logits, own, self.mix)
             if chosen is not None:
-                branch_logits = spread(branch_logits.detach(), chosen, len(self.domains))
+                branch_logits = spread(branch_logits, chosen, len(self.domains))
             return Prediction(logits, weights, distances, branch_logits, embedding)
 
     def _weigh(self, embedding: Embedding, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -280,7 +280,7 @@ class DomainEnsemble(nn.Module):
             )
         if domains.is_floating_point() or domains.dtype == torch.bool:
             raise ValueError(f"domains must be whole numbers or names, not {domains.dtype}")
-        # A look at a GPU's values would stall it; there an index out of range fails by itself.
+        # A look at a GPU's values would stall it.
         looking = domains.device.type == "cpu" and not torch.compiler.is_compiling()
         if looking and not ((domains >= 0) & (domains < len(self.domains))).all():
             raise ValueError(f"domains must lie in 0 … {len(self.domains) - 1}")

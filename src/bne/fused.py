@@ -15,7 +15,8 @@ def kernels_for(samples: Tensor) -> Any:
         samples.ndim > 3
         and samples.shape[1] == 1
         and _pay(samples)
-        and values_per_channel(samples) < 2**22
+        and values_per_channel(samples) <= 65_535 * 64  # a grid's third side
+        and samples.numel() // len(samples) < 2**31  # offsets in an image
     )
     return _import_kernels() if suit else None
 

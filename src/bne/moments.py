@@ -55,11 +55,16 @@ def pool(members: Moments, share: Tensor, group: Tensor | None = None) -> Moment
     Returns:
         Moments of shape (..., C).
     """
-    share = share.unsqueeze(-1)
-    mean = (share * members.mean).sum(-2)
+    mean = _total(share, members.mean)
     centre = mean.unsqueeze(-2) if group is None else mean[group]
     spread = members.var + (members.mean - centre).square()
-    return Moments(mean, (share * spread).sum(-2))
+    return Moments(mean, _total(share, spread))
+
+
+def _total(share: Tensor, values: Tensor) -> Tensor:
+    """Of the parts that there are: no part of a value, were it infinite, is nothing of it."""
+    share = share.unsqueeze(-1)
+    return torch.where(share > 0, share * values, 0).sum(-2)
 
 
 def samples_of(x: Tensor, images: int) -> Tensor:

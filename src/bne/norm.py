@@ -23,7 +23,14 @@ from torch import Tensor, distributed, nn
 
 from bne.fused import kernels_for
 from bne.gathering import pool_across_processes
-from bne.moments import Moments, image_moments, pool, samples_of, values_per_channel
+from bne.moments import (
+    Moments,
+    at_least_float32,
+    image_moments,
+    pool,
+    samples_of,
+    values_per_channel,
+)
 from bne.passes import Passes
 
 FUSED = ("drop", "act")
@@ -127,7 +134,7 @@ class DomainBatchNorm(nn.Module):
         In training these are the batch statistics of the domain's members in this batch, which
         also update the running ones; in evaluation, or where no members are named, the running
         ones. A domain whose members have fewer than two values a channel has no batch variance:
-        its running statistics are used, and kept.
+        its running statistics are used, and kept; without any, mean 0 and variance 1.
 
         Args:
             x: (N * rows, C, *spatial).
@@ -149,7 +156,7 @@ class DomainBatchNorm(nn.Module):
         elif population is not None:
             statistics = population
         else:
-            return self._normalise(samples, image_moments(samples))
+            return self._normalise(samples, self._moments_alone(samples))
         return self._normalise(samples, statistics, domains)
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
@@ -177,10 +184,7 @@ class DomainBatchNorm(nn.Module):
                 x = self._normalise(samples, moments)
             return x, None if population is None else moments
         if population is None:
-            raise ValueError(
-                f"batch-norm layer {self.name!r} keeps no running statistics and sees one value "
-                "a channel: a single image cannot be normalised there"
-            )
+            return self._normalise(samples, self._moments_alone(samples)), None
         middle = (statistic.mean(0).expand(images, -1) for statistic in population)
         return self._normalise(samples, Moments(*middle)), None
 
@@ -200,12 +204,15 @@ class DomainBatchNorm(nn.Module):
         samples = samples_of(x, weights.shape[0])
         population = self.population
         if population is None:
-            return self._normalise(samples, image_moments(samples))
+            return self._normalise(samples, self._moments_alone(samples))
         weights = weights.to(population.mean.dtype)
         centre = population.mean.mean(0)
         apart = population.mean - centre  # measured from there, the squares keep their digits
-        shift = weights @ apart
-        var = (weights @ (population.var + apart.square()) - shift.square()).clamp_min(0)
+        device = "cpu" if x.is_meta else x.device.type  # a meta tensor knows no autocast
+        with torch.autocast(device, enabled=False):  # half precision would lose them
+            shift = weights @ apart
+            square = weights @ (population.var + apart.square())
+        var = (square - shift.square()).clamp_min(0)
         return self._normalise(samples, Moments(centre + shift, var))
 
     def by_map(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -220,6 +227,15 @@ class DomainBatchNorm(nn.Module):
             The normalised input, of the shape and dtype of `x`.
         """
         return _mapped(samples_of(x, scale.shape[0]), scale, shift)
+
+    def _moments_alone(self, samples: Tensor) -> Moments:
+        """Of each image, (N, C), which is all that a layer without running statistics has."""
+        if values_per_channel(samples) == 1:
+            raise ValueError(
+                f"batch-norm layer {self.name!r} keeps no running statistics and sees one value "
+                "a channel: a single image cannot be normalised there"
+            )
+        return image_moments(samples)
 
     def _by_batch_kernel(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
@@ -252,15 +268,12 @@ class DomainBatchNorm(nn.Module):
             batch, count = pool_across_processes(batch, count)
         population = self.population
         present = count > 1
-        if population is None:  # as a fresh layer's: nothing is known of an absent domain
-            return Moments(batch.mean, torch.where(present.unsqueeze(1), batch.var, 1))
-        if track and self.track_running_stats:
+        if population is not None and track and self.track_running_stats:
             self._track(batch, present)
-        kept = present.unsqueeze(1)
-        return Moments(
-            torch.where(kept, batch.mean, population.mean),
-            torch.where(kept, batch.var, population.var),
-        )
+        # Or as a fresh layer's: nothing is known of a domain without a variance.
+        mean, var = population or (0, 1)
+        known = present.unsqueeze(1)
+        return Moments(torch.where(known, batch.mean, mean), torch.where(known, batch.var, var))
 
     @torch.no_grad()
     def _track(self, batch: Moments, present: Tensor) -> None:
@@ -335,8 +348,11 @@ class DomainBatchNorm(nn.Module):
             state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
         for name, own in self.named_buffers(recurse=False):
             value = state_dict.get(prefix + name)
-            if isinstance(value, Tensor) and value.ndim == own.ndim - 1:
-                state_dict[prefix + name] = value.expand(self.num_domains, *value.shape).clone()
+            if isinstance(value, Tensor):
+                if value.ndim == own.ndim - 1:
+                    value = value.expand(self.num_domains, *value.shape).clone()
+                kept = at_least_float32(value) if value.is_floating_point() else value
+                state_dict[prefix + name] = kept
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def extra_repr(self) -> str:

@@ -75,10 +75,10 @@ def test_another_format_is_named(folder) -> None:
         checkpoints.read(path.parent)
 
 
-def test_the_newest_two_and_the_best_are_kept(folder) -> None:
+def test_the_newest_two_are_kept(folder) -> None:
     checkpoints.write(folder / "step-00000020", checkpoint(20))
-    checkpoints.prune(folder, [folder / "step-00000005"])
-    assert [p.name for p in checkpoints.all_of(folder)] == [f"step-{s:08d}" for s in (5, 15, 20)]
+    checkpoints.prune(folder)
+    assert [p.name for p in checkpoints.all_of(folder)] == [f"step-{s:08d}" for s in (15, 20)]
 
 
 class StopAt(Listener):

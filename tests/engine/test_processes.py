@@ -104,3 +104,11 @@ def test_timms_fused_layers_keep_their_activation() -> None:
     images = torch.randn(3, 4, 5, 5)
     torch.testing.assert_close(ours(images), plain(images))
     assert ours(images).min() == 0
+
+
+def test_evaluation_waits_for_no_other_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = nn.BatchNorm2d(4, track_running_stats=False)
+    ours = SynchronisedBatchNorm(copy.deepcopy(plain)).eval()
+    monkeypatch.setattr("torch.distributed.is_initialized", lambda: True)
+    images = torch.randn(3, 4, 5, 5)
+    torch.testing.assert_close(ours(images), plain.eval()(images))

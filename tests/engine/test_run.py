@@ -18,6 +18,8 @@ from bne.engine.result import Result
 from bne.engine.run import run
 from bne.engine.saved import load_model
 from bne.engine.selection import best_on_validation
+from bne.engine.setting import split_sources
+from bne.methods import DeepAll
 from tests.engine import small
 
 STATE = "model.safetensors"
@@ -184,6 +186,7 @@ def test_the_target_never_reaches_training_or_selection(images, tmp_path, method
     fast = Optimiser("adam", learning_rate=3e-2)
     recipe = small.recipe(
         method,
+        calibrate=True,
         exact_statistics=True,
         train=Phase(12, warm_up=1, optimiser=fast),
         epoch=10,
@@ -209,22 +212,58 @@ def test_the_target_never_reaches_training_or_selection(images, tmp_path, method
     assert true.target_images == ("unlabelled" if unlabelled else "unseen")
 
 
+def test_an_epochs_loss_is_the_mean_over_its_own_steps(images, tmp_path, monkeypatch) -> None:
+    losses, plain = [], DeepAll.loss
+
+    def noted(*args) -> torch.Tensor:
+        loss = plain(*args)
+        losses.append(loss.item())
+        return loss
+
+    monkeypatch.setattr(DeepAll, "loss", noted)
+    result = run(small.recipe("deepall"), images, tmp_path / "run")
+    means = torch.tensor(losses, dtype=torch.double).view(6, 5).mean(1).tolist()
+    assert [e.loss for e in result.epochs] == pytest.approx(means)
+
+
+def test_exact_statistics_are_those_of_the_last_epochs_clusters(images, tmp_path) -> None:
+    recipe = small.recipe("bne-pseudo", exact_statistics=True, options={"refresh": 2})
+    run(recipe, images, tmp_path / "run")
+    kept = small.tensors(tmp_path / "run/checkpoints/step-00000030/tensors.safetensors")
+    method, transform, _ = load_model(tmp_path / "run/model")
+    assert int(method.assigned) == 2  # a fifth epoch's clusters would never have been trained on
+    assert torch.equal(method.assignment, kept["method/assignment"])
+    splits = split_sources(recipe, images.images, None).values()
+    numbers = [number for split in splits for number in split.train]
+    layers = method.net.model
+    maps = layers.conv1(transform(images.pixels[numbers].permute(0, 3, 1, 2)))
+    for cluster, mean in enumerate(layers.bn1.running_mean):
+        own = maps[method.assignment == cluster]
+        torch.testing.assert_close(own.mean((0, 2, 3)), mean)
+
+
 def test_without_held_out_images_no_network_is_the_best(images, tmp_path) -> None:
     result = run(small.recipe(validation=0.0, train=Phase(1)), images, tmp_path / "run")
     assert set(result.accuracy) == {"last", "oracle"}
     assert not (tmp_path / "run/best").exists()
 
 
-@pytest.mark.parametrize("averaging", [Averaging("ema", decay=0.9), Averaging("swa", tail=0.5)])
+# So slow a moving average scores otherwise than the weights it follows.
+@pytest.mark.parametrize("averaging", [Averaging("ema", decay=0.97), Averaging("swa", tail=0.5)])
 def test_the_average_is_what_is_tested_and_saved(images, tmp_path, averaging) -> None:
     result = run(small.recipe(averaging=averaging), images, tmp_path / "run")
-    kept = small.tensors(tmp_path / "run/checkpoints/step-00000030/tensors.safetensors")
-    final = weights(tmp_path / "run")
-    average = {k.removeprefix("average/"): v for k, v in kept.items() if k.startswith("average/")}
-    assert average
-    assert all(torch.equal(final[k], v) for k, v in average.items())
-    assert any(not torch.equal(kept[f"method/{k}"], v) for k, v in average.items())
-    assert_scores(images, tmp_path / "run/model", result.epochs[-1])
+    last, best = result.epochs[-1], best_on_validation(result.epochs)
+    for model, epoch in {"model": last, "best": best}.items():
+        step = 10 + 5 * epoch.epoch
+        kept = small.tensors(tmp_path / f"run/checkpoints/step-{step:08}/tensors.safetensors")
+        saved = small.tensors(tmp_path / "run" / model / STATE)
+        average = {
+            k.removeprefix("average/"): v for k, v in kept.items() if k.startswith("average/")
+        }
+        assert average
+        assert all(torch.equal(saved[k], v) for k, v in average.items())
+        assert any(not torch.equal(kept[f"method/{k}"], v) for k, v in average.items())
+        assert_scores(images, tmp_path / "run" / model, epoch)
 
 
 def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path) -> None:

@@ -68,3 +68,8 @@ def test_domain_labels_teach_the_lateral_branch(batch):
         method(images, labels, domains).backward()
         optimiser.step()
     assert torch.equal(method.eval().explain(images).weights.argmax(1), domains)
+
+
+def test_a_loss_that_drives_domains_together_is_refused():
+    with pytest.raises(ValueError, match="domain_loss must be at least 0, not -1"):
+        DNet(small_cnn(), DOMAINS, domain_loss=-1)

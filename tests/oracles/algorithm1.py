@@ -136,9 +136,14 @@ def instance_statistics(stages, x):
     return embedding
 
 
+def root(x):
+    """The square root; its slope at 0, which is infinite, is taken to be 0."""
+    return torch.where(x > 0, x, 1).sqrt() * (x > 0)
+
+
 def wasserstein(mean_p, var_p, mean_q, var_q):
     """The paper's equation for two Gaussians with diagonal covariances C_p and C_q."""
-    trace = (var_p + var_q - 2 * torch.sqrt(torch.sqrt(var_q) * var_p * torch.sqrt(var_q))).sum()
+    trace = (var_p + var_q - 2 * root(root(var_q) * var_p * root(var_q))).sum()
     return ((mean_p - mean_q) ** 2).sum() + trace
 
 

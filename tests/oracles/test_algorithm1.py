@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -126,6 +126,7 @@ def test_distance_training_step(ensemble, batch, branch_statistics, max_branches
     branch_statistics=st.sampled_from(["batch", "population"]),
     seed=st.integers(0, 2**16),
 )
+@example(ids=(1, [0]), size=(1, 2), branch_statistics="batch", seed=8860)  # a channel is constant
 def test_distance_training_step_of_any_batch(ids, size, branch_statistics, seed):
     """Any number of domains, of any sizes: also of one image, and of none."""
     count, ids = ids

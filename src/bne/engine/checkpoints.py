@@ -14,13 +14,13 @@ from bne.engine.files import whole_folder, write_json
 from bne.engine.tensors import read_tensors, write_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from torch import Tensor
 
 FORMAT = 1
-KEPT = 2  # the newest ones, besides the best
+KEPT = 2  # the newest ones
 TENSORS, STATE = "tensors.safetensors", "state.json"
 
 logger = logging.getLogger(__name__)
@@ -104,11 +104,10 @@ def newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def prune(folder: Path, keep: Collection[Path]) -> None:
-    """Removes all checkpoints but the newest and those to keep."""
+def prune(folder: Path) -> None:
+    """Removes all checkpoints but the newest."""
     for path in all_of(folder)[:-KEPT]:
-        if path not in keep:
-            shutil.rmtree(path)
+        shutil.rmtree(path)
 
 
 def _digest(state: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ from bne.engine.checkpoints import Checkpoint
 from bne.engine.errors import TrainingError
 from bne.engine.files import plain
 from bne.engine.saved import ModelInfo, save_model
-from bne.engine.selection import best_on_validation
 from bne.engine.tensors import snapshot
 
 if TYPE_CHECKING:
@@ -73,11 +72,10 @@ class Keeper:
             return
         path = checkpoints.path_of(self._folder.checkpoints, progress.step)
         kept = Checkpoint(plain({"progress": progress.to_dict()}), snapshot(tensors))
-        best = self._path_of_best(progress)
 
         def work() -> None:
             checkpoints.write(path, kept)
-            checkpoints.prune(self._folder.checkpoints, best)
+            checkpoints.prune(self._folder.checkpoints)
 
         self._submit(work)
 
@@ -128,11 +126,3 @@ class Keeper:
     def _submit(self, work: Callable[[], None]) -> None:
         self.wait()  # no more than one copy of everything in memory; errors show here
         self._writing = self._writer.submit(work)
-
-    def _path_of_best(self, progress: Progress) -> list[Path]:
-        best = best_on_validation(progress.epochs)
-        if best is None:
-            return []
-        epochs = self._setting.recipe.head.epochs + best.epoch
-        step = epochs * self._setting.steps_per_epoch
-        return [checkpoints.path_of(self._folder.checkpoints, step)]

@@ -48,7 +48,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         var, mean = torch.var_mean(at_least_float32(x), dims, correction=0)
         count = mean.new_full((1,), x.numel() / x.shape[1])
         batch = Moments(mean.unsqueeze(0), var.unsqueeze(0))
-        if distributed.is_initialized():
+        if self.training and distributed.is_initialized():
             batch, count = pool_across_processes(batch, count)
         self._track(Moments(batch.mean[0], batch.var[0]), count)
         scale = (batch.var + self.eps).rsqrt()
@@ -70,9 +70,6 @@ class SynchronisedBatchNorm(_BatchNorm):
         unbiased = batch.var * (count / (count - 1))  # what torch's layers keep
         for running, value in ((self.running_mean, batch.mean), (self.running_var, unbiased)):
             running.lerp_(value.to(running.dtype), new.to(running.dtype))
-
-    def _check_input_dim(self, x: Tensor) -> None:
-        """Takes inputs of any number of axes."""
 
 
 def synchronise(method: nn.Module) -> None:

@@ -210,7 +210,7 @@ class Trainer:
 
     def _is_stale(self) -> bool:
         patience, progress = self._setting.recipe.patience, self._progress
-        if patience is None or progress.phase == "head":
+        if patience is None:
             return False
         return selection.stale(progress.epochs) >= patience
 

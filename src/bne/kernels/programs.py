@@ -93,15 +93,17 @@ def statistics(
         old_mean = tl.load(running_mean + place, mask=known, other=0).to(tl.float32)
         old_var = tl.load(running_var + place, mask=known, other=1).to(tl.float32)
         if size > 1:
-            new_mean = old_mean + momentum * (middle - old_mean)
-            new_var = old_var + momentum * (spread - old_var)
-            tl.store(running_mean + place, new_mean, mask=known)
-            tl.store(running_var + place, new_var, mask=known)
+            if momentum > 0:  # or nothing is to be tracked, and 0 * inf would be
+                new_mean = old_mean + momentum * (middle - old_mean)
+                new_var = old_var + momentum * (spread - old_var)
+                tl.store(running_mean + place, new_mean, mask=known)
+                tl.store(running_var + place, new_var, mask=known)
         else:
             middle = old_mean
             spread = old_var
-    elif size <= 1:
-        spread = spread * 0 + 1  # as a fresh layer's: nothing is known of an absent domain
+    else:  # as a fresh layer's: nothing is known of a domain without a variance
+        middle = tl.where(size > 1, middle, 0.0)
+        spread = tl.where(size > 1, spread, 1.0)
     tl.store(mean + place, middle, mask=known)
     tl.store(var + place, spread, mask=known)
     tl.store(count + group, size)

@@ -69,6 +69,8 @@ class DNet(BranchMethod):
         momentum: Momentum = 0.01,
     ) -> None:
         super().__init__(distance_training)
+        if domain_loss < 0:
+            raise ValueError(f"domain_loss must be at least 0, not {domain_loss}")
         self.net = convert(model, domains, momentum=momentum)
         self.domain_loss = domain_loss
         first = next(domain_layers(self.net))
