@@ -467,6 +467,26 @@ def test_dead_channels_keep_everything_finite():
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())
 
 
+class Scaled(nn.Module):
+    """A distance that learns."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, images, domains):
+        return self.scale * bne.wasserstein(images, domains)
+
+
+@pytest.mark.parametrize("weight_gradient", [True, False])
+def test_no_gradient_goes_through_the_weights_unless_wanted(weight_gradient):
+    net = bne.convert(
+        small_cnn(), DOMAINS, distance=Scaled(), weight_gradient=weight_gradient
+    ).train()
+    out = net.explain(torch.randn(6, 3, 16, 16), torch.arange(6) % 3)
+    assert out.weights.requires_grad == weight_gradient
+
+
 def test_single_branches_can_be_trained_by_their_logits():
     net = bne.convert(small_cnn(), DOMAINS, nearest=2)
     out = net.train().explain(torch.randn(6, 3, 16, 16), torch.arange(6) % 3)

@@ -167,8 +167,9 @@ class DomainEnsemble(nn.Module):
                 return Prediction(logits, weights, distances, branch_logits, embedding)
             chosen = self._choose(embedding, domains)
             branch_logits = self._branches(images, chosen, members)
-            # Only now: the branches have updated the domains' statistics.
-            weights, distances = self._weigh(embedding, chosen)
+            with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+                # Only now: the branches have updated the domains' statistics.
+                weights, distances = self._weigh(embedding, chosen)
             own = weights if chosen is None else weights.gather(1, chosen)
             logits = mix(branch_logits, own, self.mix)
             if chosen is not None:

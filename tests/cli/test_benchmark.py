@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bne.evaluation.records import read
+from bne.evaluation.runs import _prepared
 from tests.cli.test_data_check import bne
 from tests.evaluation.test_benchmark import write_pictures
 from tests.evaluation.test_ray_engine import figures
@@ -152,7 +153,7 @@ def test_a_report_that_cannot_be_made_stops_before_training(
         assert f"--report {tmp_path} is a folder; name a file" in capsys.readouterr().err
         os.mkfifo(tmp_path / "pipe")
         assert bne(*command, tmp_path / "pipe") == 1
-        assert "pipe is no file; name a file." in capsys.readouterr().err
+        assert "pipe is no file; name a file, report.html for example." in capsys.readouterr().err
     for name in ("plotly", "plotly.offline", "plotly.offline.offline"):
         monkeypatch.setitem(sys.modules, name, None)
     assert bne(*command, tmp_path / "report.html") == 1
@@ -253,6 +254,8 @@ def test_what_auto_came_to_is_recorded_and_found_again(
     assert bne(*command, "--benchmark", "pacs") == 0  # without data, as PACS is declared
     again = json.loads(capsys.readouterr().out)
     assert [f["mean"] for f in again["figures"]] == [f["mean"] for f in ours["figures"]]
+    assert bne(*command) == 0  # as the records have it
+    assert json.loads(capsys.readouterr().out) == ours
 
     (data / "split.csv").unlink()
     assert bne(*command, "--data", data) == 0
@@ -277,9 +280,43 @@ def test_what_is_recorded_is_shown_without_the_data(
     assert {figure["column"] for figure in ours["figures"]} >= {"photo", "sketch"}
 
 
+def test_what_is_recorded_needs_no_place_to_write(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("benchmark", "--data", data, "--out", tmp_path, *SETTINGS, "--methods", "deepall")
+    command = (*command, "--targets", "photo", "--json")
+    assert bne(*command) == 0
+    ours = capsys.readouterr().out
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    assert bne(*command) == 0
+    assert capsys.readouterr().out == ours
+    assert bne(*command, "--seeds", "2") == 1
+    assert f"--out {tmp_path} cannot be written" in capsys.readouterr().err
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK or place != tmp_path)
+    records = ("--records", tmp_path / "other.jsonl", "--out", tmp_path.parent / "out")
+    assert bne(*command, *records) == 1
+    assert f"--records {tmp_path / 'other.jsonl'} cannot be written" in capsys.readouterr().err
+
+
+def test_other_images_are_another_run(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, tmp_path / "data")
+    command = ("benchmark", "--data", copy, "--out", tmp_path / "out", *SETTINGS, "--keep-models")
+    command = (*command, "--methods", "deepall", "--targets", "photo")
+    assert bne(*command) == 0
+    picture = next(copy.glob("photo/*/*.png"))
+    shutil.copy(picture, picture.with_name("new.png"))
+    _prepared.cache_clear()  # as in another process
+    assert bne(*command) == 0
+    first, second = read(tmp_path / "out/records.jsonl")
+    images = [record.accuracy["last"]["photo"]["images"] for record in (first, second)]
+    assert images[1] == images[0] + 1
+
+
 @pytest.mark.parametrize(
     ("setting", "option"),
-    [("seed=4", "--seeds"), ("target=photo", "--targets"), ("method=bne", "--methods")],
+    [("seed=4", "--seeds"), ("target=photo", "--targets"), ("method=bne", "--methods or --row")],
 )
 def test_what_differs_from_run_to_run_is_no_setting(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], setting: str, option: str

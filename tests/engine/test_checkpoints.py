@@ -11,6 +11,7 @@ from bne.engine import checkpoints
 from bne.engine.checkpoints import Checkpoint
 from bne.engine.errors import Interrupted, TrainingError
 from bne.engine.events import Listener
+from bne.engine.folder import RunFolder
 from bne.engine.run import run
 from tests.engine import small
 
@@ -155,6 +156,13 @@ def test_the_result_of_other_images_is_not_given_for_these(unfinished, domain, f
     assert run(small.recipe(), images, folder, resume=True).epochs
 
 
+def test_a_folder_that_holds_no_run_is_free(tmp_path) -> None:
+    """A recipe that lies there, or a run that never came to its first checkpoint."""
+    images = small.images()
+    RunFolder(tmp_path).begin(small.recipe(), {"classes": ["of another"]}, {}, [])
+    assert len(run(small.recipe(), images, tmp_path).epochs) == 6
+
+
 def test_a_file_of_weights_that_has_changed_is_another(tmp_path) -> None:
     start, folder = tmp_path / "start.safetensors", tmp_path / "run"
     images, recipe = small.images(), small.recipe(weights=str(start))
@@ -165,5 +173,5 @@ def test_a_file_of_weights_that_has_changed_is_another(tmp_path) -> None:
     with pytest.raises(TrainingError, match=r"initial weights is '[0-9a-f]{64}' there and '"):
         run(recipe, images, folder)
     (folder / "materials.json").unlink()
-    with pytest.raises(TrainingError, match=r"materials\.json is missing or damaged"):
+    with pytest.raises(TrainingError, match=r"materials\.json is damaged, or missing as in"):
         run(recipe, images, folder)

@@ -189,6 +189,10 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"target": ["sketch", "sketch"]}, "target has sketch twice; remove one."),
         ({"sources": ["art", "photo", "art"]}, "sources has art twice; remove one."),
         ({"backbone": "timm/test_vit", "resize": 160}, "backbone timm/test_vit: VisionTransf"),
+        (
+            {"backbone": "timm/mobilenetv5_300m_enc", "resize": 768},
+            "timm's mobilenetv5_300m_enc is no classifier of square images",
+        ),
         ({"options.layers": ["nope"]}, "options: no batch-norm layer is named ['nope']"),
         ({"backbone": "resnet81"}, "backbone: unknown backbone 'resnet81': the nearest are resnet"),
         ({"weights": "absent.pth"}, "weights: there is no file absent.pth."),

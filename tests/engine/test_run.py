@@ -250,9 +250,7 @@ def test_without_held_out_images_no_network_is_the_best(images, tmp_path) -> Non
 
 # So slow a moving average scores otherwise than the weights it follows.
 @pytest.mark.parametrize("averaging", [Averaging("ema", decay=0.97), Averaging("swa", tail=0.5)])
-def test_the_average_is_what_is_tested_and_saved(
-    images, tmp_path, monkeypatch, averaging
-) -> None:
+def test_the_average_is_what_is_tested_and_saved(images, tmp_path, monkeypatch, averaging) -> None:
     monkeypatch.setattr("bne.engine.checkpoints.KEPT", 99)
     result = run(small.recipe(averaging=averaging), images, tmp_path / "run")
     last, best = result.epochs[-1], best_on_validation(result.epochs)

@@ -60,6 +60,8 @@ def test_a_line_cut_short_is_passed_over_and_the_next_is_whole(
         ("accuracy", {"last": {"photo": {"correct": 5, "images": 4}}}),
         ("accuracy", {"last": {"photo": {"correct": 5}}}),
         ("environment", "a CPU"),
+        ("settings", {"method": "deepall"}),
+        ("settings", {"method": "deepall", "target": "photo"}),
     ],
 )
 def test_a_record_with_a_malformed_field_is_passed_over(

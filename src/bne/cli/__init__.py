@@ -5,7 +5,7 @@ import sys
 import time
 
 HEAD_START = 5.0  # seconds
-LIBRARIES = ("PIL", "numpy", "rich", "sklearn", "torchvision", "typer", "yaml")  # of bne[cli]
+LIBRARIES = ("PIL", "numpy", "rich", "safetensors", "sklearn", "torchvision", "typer", "yaml")
 
 
 def main() -> None:

@@ -162,12 +162,13 @@ def benchmark(
     file = records or out / "records.jsonl"
     known = read(file)
     images = open_images(data) if data else None
-    held_out = (
-        [(domain,) for domain in images.domains]
-        if images
-        else list(dict.fromkeys(tuple(record.settings["target"]) for record in known))
-    )
     split_file = official_split(images, data) if data and images else None
+    official: bool | None = None
+    if images:
+        held_out = [(domain,) for domain in images.domains]
+        official = split_file is not None
+    else:  # what is recorded tells
+        held_out = list(dict.fromkeys(tuple(record.settings["target"]) for record in known))
     experiment = choose(
         table=table,
         recipe=recipe,
@@ -177,13 +178,15 @@ def benchmark(
         targets=common.parse_names(targets, images.domains if images else ()) if targets else (),
         held_out=held_out,
     )
+    if not images and not experiment.benchmark:
+        official = any(record.settings.get("validation") == "official" for record in known)
     items = plan(
         experiment,
         seeds,
         common.parse_settings(settings or []),
         weights=weights,
         images=images,
-        split_file=split_file,
+        official=official,
     )
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
@@ -194,8 +197,9 @@ def benchmark(
         return benchmark_output.show_plan(items, left, seconds, as_json)
     if report:
         benchmark_output.check_report(report)
-    if data:
+    if data and left:
         common.check_folder(out, data)
+        common.check_writable(file, "--records")
     failed: list[Outcome] = []
     if data and images:
         typer.echo(benchmark_output.summary(items, left, seconds), err=True)

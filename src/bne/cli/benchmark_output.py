@@ -108,10 +108,16 @@ def show_table(
 
 def check_report(file: Path) -> None:
     """Finds what would keep the page from being written, before anything is run."""
+    from bne.data.images import DataError
     from bne.report.benchmark_page import chart_library
 
     chart_library()
-    common.check_file(file, "--report")
+    if file.exists() and not file.is_file():  # a device would be replaced
+        kind = "a folder" if file.is_dir() else "no file"
+        raise DataError(f"--report {file} is {kind}; name a file, report.html for example.")
+    folder = file.resolve().parent  # where a new file takes the old one's place
+    common.check_writable(folder, "--report")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def write_report(

@@ -73,8 +73,13 @@ def parse_names(names: str, known: "Collection[str]" = ()) -> list[str]:
     return [names] if names in known else [name.strip() for name in names.split(",")]
 
 
-def check_folder(folder: Path, data: Path | None) -> None:
+def check_folder(folder: Path, data: Path | None, *, write: bool = True) -> None:
     """Finds what would keep results from being written, before anything is done.
+
+    Args:
+        folder: of the results.
+        data: that they are of.
+        write: whether anything is to be written.
 
     Raises:
         DataError: `folder` is a file or cannot be written, or it lies within the data, which then
@@ -86,7 +91,8 @@ def check_folder(folder: Path, data: Path | None) -> None:
         raise DataError(f"--out {folder} is a file; name a folder.")
     if data is not None and data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
         raise DataError(f"--out {folder} lies within the data in {data}; name a folder elsewhere.")
-    _check_writable(folder, "--out")
+    if write:
+        check_writable(folder, "--out")
 
 
 def check_file(file: Path, option: str) -> None:
@@ -95,18 +101,22 @@ def check_file(file: Path, option: str) -> None:
     Its folder is made if it is not there.
 
     Raises:
-        DataError: It is a folder or a device, or cannot be written.
+        DataError: It is a folder, or cannot be written.
     """
     from bne.data.images import DataError
 
-    if file.exists() and not file.is_file():  # a device would be replaced
-        kind = "a folder" if file.is_dir() else "no file"
-        raise DataError(f"{option} {file} is {kind}; name a file.")
-    _check_writable(file, option)
+    if file.is_dir():
+        raise DataError(f"{option} {file} is a folder; name a file.")
+    check_writable(file, option)
     file.parent.mkdir(parents=True, exist_ok=True)
 
 
-def _check_writable(path: Path, option: str) -> None:
+def check_writable(path: Path, option: str) -> None:
+    """Finds out whether a file or folder, or what it would lie in, may be written to.
+
+    Raises:
+        DataError: It may not.
+    """
     from bne.data.images import DataError
 
     whole = path.absolute()

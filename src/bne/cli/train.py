@@ -110,7 +110,7 @@ def train(
     from bne.engine.run import run
 
     folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
-    common.check_folder(folder, data)
+    common.check_folder(folder, data, write=not (folder / "result.json").exists())
     place = common.choose_device(device)
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []

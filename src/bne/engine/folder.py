@@ -71,14 +71,14 @@ class RunFolder:
         Raises:
             TrainingError: It is, or what it is of cannot be read.
         """
-        if not self._recipe.exists():
+        if not (self._result.exists() or checkpoints.all_of(self.checkpoints)):
             return
         try:
             theirs = dict(json.loads(self._materials.read_text()))
         except (OSError, ValueError, TypeError):
             raise TrainingError(
-                f"{self._materials} is missing or damaged, so that nobody can tell what the run is "
-                "of; choose another folder."
+                f"{self._materials} is damaged, or missing as in runs of earlier versions, so that "
+                "nobody can tell what the run is of; choose another folder."
             ) from None
         known = {key: ours for key, ours in materials.items() if ours is not None}
         if found := difference({key: theirs.get(key) for key in known}, known):

@@ -8,39 +8,39 @@ from typing import TYPE_CHECKING, Any
 from bne.engine.files import plain
 
 if TYPE_CHECKING:
-    from bne.engine.setting import Members, Setting
+    from collections.abc import Mapping, Sequence
+
+    from bne.data.images import ImageSet
+    from bne.data.splits import Split
+    from bne.engine.recipe import Recipe
 
 
-def materials(setting: Setting, weights: str | None) -> dict[str, Any]:
+def materials(
+    recipe: Recipe, images: ImageSet, splits: Mapping[str, Split], weights: str | None
+) -> dict[str, Any]:
     """Recipe, classes, images by their names, initial weights; plain, for JSON.
 
     The recipe is here although `recipe.yaml` has it too: people may change that file.
 
     Args:
-        setting: of the run.
+        recipe: of the run.
+        images: all there are.
+        splits: of the source domains, by name.
         weights: SHA-256 of the file of initial weights, if they come from one.
     """
+
+    def digest(numbers: Sequence[int]) -> str:
+        names = "\n".join(images.files[number].name for number in numbers)
+        return f"{len(numbers)} of digest {hashlib.sha256(names.encode()).hexdigest()[:16]}"
+
     found: dict[str, Any] = plain(
         {
-            "recipe": setting.recipe.to_dict(),
-            "classes": setting.prepared.images.classes,
-            "training images": _digests(setting, setting.train),
-            "held-out images": _digests(setting, setting.validation),
-            "target images": _digests(setting, setting.target),
+            "recipe": recipe.to_dict(),
+            "classes": images.classes,
+            "training images": {d: digest(split.train) for d, split in splits.items()},
+            "held-out images": {d: digest(split.validation) for d, split in splits.items()},
+            "target images": {d: digest(images.indices_of([d])) for d in recipe.target},
             "initial weights": weights,
         }
     )
     return found
-
-
-def _digests(setting: Setting, members: Members) -> dict[str, str]:
-    files = setting.prepared.images.files
-    return {
-        domain: _digest([files[number].name for number in numbers])
-        for domain, numbers in members.items()
-    }
-
-
-def _digest(names: list[str]) -> str:
-    digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-    return f"{len(names)} of digest {digest[:16]}"

@@ -184,7 +184,10 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
         except TypeError as error:
             raise DataError(f"options.{name} is {value!r}; it must be {error}.") from None
     with torch.device("meta"):
-        network = backbone.create(2)
+        try:
+            network = backbone.create(2)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"backbone {recipe.backbone}: {error}.") from None
         normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
         try:
             create(recipe.method, network, ["one", "another"], recipe.options)

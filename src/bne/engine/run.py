@@ -25,7 +25,7 @@ from bne.engine.randomness import kept
 from bne.engine.result import Result
 from bne.engine.scoring import scores
 from bne.engine.selection import select
-from bne.engine.setting import Setting
+from bne.engine.setting import Setting, split_sources
 from bne.engine.statistics import recompute
 from bne.engine.trained import Trained
 from bne.engine.trainer import Trainer
@@ -121,13 +121,14 @@ def _carry_out(
     recipe = recipe.settle_validation(official=split_file is not None)
     place = RunFolder(folder)
     place.check(recipe, resume=resume)
-    setting = Setting.of(recipe, prepared, processes, split_file, allow_gaps=allow_gaps)
+    splits = split_sources(recipe, prepared.images, split_file)
     environment = describe(processes.device, recipe.weights)
-    made_of = materials(setting, environment["weights"]["sha256"])
+    made_of = materials(recipe, prepared.images, splits, environment["weights"]["sha256"])
     place.check_materials(made_of)
     finished = place.finished()
     if finished is not None:
         return finished
+    setting = Setting.of(recipe, prepared, processes, split_file, allow_gaps=allow_gaps)
     heard = listeners if processes.first else ()
     with (
         place.alone() if processes.first else nullcontext(),

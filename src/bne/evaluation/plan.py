@@ -15,7 +15,6 @@ from bne.evaluation.reference import SUMMARIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from bne.data.images import ImageSet
     from bne.engine.recipe import Recipe
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from bne.evaluation.records import Record
 
 
-_OPTIONS = {"seed": "--seeds", "target": "--targets", "method": "--methods"}
+_OPTIONS = {"seed": "--seeds", "target": "--targets", "method": "--methods or --row"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ def plan(
     *,
     weights: str | None = None,
     images: ImageSet | None = None,
-    split_file: Path | None = None,
+    official: bool | None = None,
 ) -> list[Item]:
     """All runs of an experiment, the first seed of every row before any second one.
 
@@ -81,8 +80,8 @@ def plan(
         weights: initial weights of all runs, instead of the recipe's; a file need not be at hand,
             since a table of what is recorded can be had without it.
         images: that the runs are for, if they are at hand.
-        split_file: the official split that lies with them, if one does. It decides what
-            `validation: auto` is; without images the benchmark's declaration does.
+        official: whether an official split decides what `validation: auto` is; by default as the
+            benchmark declares.
 
     Raises:
         DataError: A setting is unknown or impossible, or a target has the name of a column that
@@ -95,7 +94,7 @@ def plan(
             raise DataError(f"A domain is named {name!r}, as a column of the table is; rename it.")
     if not experiment.rows or not experiment.targets:
         raise DataError(f"{experiment.name} has no rows or no targets: there is nothing to run.")
-    official = split_file is not None if images else _declares_split(experiment)
+    official = _declares_split(experiment) if official is None else official
     starts = {}
     for row in experiment.rows:
         recipe = experiment.recipe({**overrides, "target": experiment.targets[0]}, row)

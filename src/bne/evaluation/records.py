@@ -68,6 +68,8 @@ class Record:
         groups = ("settings", "accuracy", "analysis", "environment")
         if wrong := [name for name in groups if not isinstance(fields[name], dict)]:
             raise TypeError(f"{wrong[0]} is not a group of fields")
+        if not isinstance(fields["settings"]["target"], list):
+            raise TypeError("the target is not a list of domains")
         for scores in fields["accuracy"].values():
             for score in scores.values():
                 if not 0 <= score["correct"] <= score["images"]:

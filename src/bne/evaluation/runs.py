@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import traceback
 from contextlib import contextmanager
@@ -70,17 +71,18 @@ def attempt(item: Item, job: Job) -> Outcome:
         report.unlink(missing_ok=True)
         return Outcome(item, record)
     except Interrupted as error:
-        raise Interrupted(f"{item} was interrupted; the same command goes on.") from error
+        raise Interrupted("Training was interrupted; the same command goes on.") from error
     except Exception as error:
         report.write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(item, problem=f"{error or type(error).__name__} (see {report})")
 
 
 def run_folder(item: Item, out: Path) -> Path:
-    """The folder of a run; other settings have another."""
+    """The folder of a run; other settings, images or weights have another."""
+    of = hashlib.sha256(f"{item.digest} {item.materials}".encode()).hexdigest()[:16]
     row = "".join(c if c.isalnum() or c in "-+" else "-" for c in item.row).strip("-")
     target = item.target.replace("/", "-")
-    return out / f"{row}_{target}_{item.recipe.seed}_{item.digest}"
+    return out / f"{row}_{target}_{item.recipe.seed}_{of}"
 
 
 def _run(item: Item, job: Job, folder: Path) -> Record:
