@@ -85,6 +85,14 @@ def test_json_also_says_why_nothing_was_checked(
     assert report["errors"][0].startswith(message)
 
 
+def test_one_class_is_nothing_to_learn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, *names("art photo", "cat", 3))
+    assert bne("data", "check", tmp_path) == 1
+    assert "Wrong: There is one class only, cat;" in capsys.readouterr().out
+    assert bne("train", "--data", tmp_path, "--target", "photo", "--set", "weights=null") == 1
+    assert "Error: The data has one class only, cat;" in capsys.readouterr().err
+
+
 def test_identical_images_are_named_but_not_without_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -193,32 +193,6 @@ def test_what_is_wrong_is_one_sentence_before_anything_is_decoded(
     assert not list(here.iterdir())
 
 
-def test_nothing_is_written_among_the_data(
-    data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = shutil.copytree(data, here / "data")
-    monkeypatch.chdir(copy)
-    for also in ([], ["--out", copy / "art"], ["--out", copy]):
-        assert bne("train", "--data", ".", "--target", "sketch", *SMALL, *also) == 1
-        captured = capsys.readouterr().err
-        assert captured.startswith("Error: --out ")
-        assert "lies within the data in .; name a folder elsewhere." in captured
-    settings = SMALL[: SMALL.index("--device")]
-    assert bne("benchmark", "--data", copy, "--methods", "deepall", *settings) == 1
-    assert "--out runs/benchmark lies within the data" in capsys.readouterr().err
-    assert {path.name for path in copy.iterdir()} == {"art", "photo", "sketch"}
-
-
-def test_one_class_is_nothing_to_learn(
-    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy = shutil.copytree(data, here / "data", ignore=shutil.ignore_patterns("noon"))
-    assert bne("train", "--data", copy, "--target", "sketch", *SMALL) == 1
-    assert "Error: The data has one class only, night;" in capsys.readouterr().err
-    assert bne("data", "check", copy) == 1
-    assert "Wrong: There is one class only, night;" in capsys.readouterr().out
-
-
 def test_a_name_with_a_comma_is_one_name(
     data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,42 +207,6 @@ def test_a_name_with_a_comma_is_one_name(
     assert (
         "target has 'Oslo'; the domains in the data are 'Oslo, North'," in capsys.readouterr().err
     )
-
-
-@pytest.mark.parametrize("library", ["typer", "PIL"])  # needed at once, and by what is done
-def test_a_library_that_is_missing_is_one_sentence(data: Path, here: Path, library: str) -> None:
-    code = f"import sys; sys.modules[{library!r}] = None; from bne.cli import main; main()"
-    arguments = ["train", "--data", data, "--target", "sketch", *SMALL]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True
-    )
-    assert done.returncode == 1
-    sentence = f"Error: {library} is not installed; pip install 'bne[cli]' brings it.\n"
-    assert done.stderr == sentence
-
-
-@pytest.mark.parametrize(
-    ("name", "library"),
-    [("yaml", "yaml"), ("safetensors.torch", "safetensors"), ("bne.nothing", ""), (None, "")],
-)
-def test_only_libraries_that_we_need_are_asked_for(name: str | None, library: str) -> None:
-    assert cli._missing_library(ModuleNotFoundError(name=name)) == library
-    assert cli._missing_library(ImportError(name=name)) == ""
-
-
-def test_a_finished_run_is_reported_from_where_nothing_can_be_written(
-    data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    command = ("train", "--data", data, "--target", "sketch", *SMALL, "--out", "mine", "--json")
-    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
-    assert bne(*command) == 1
-    assert "--out mine cannot be written: you may not write to " in capsys.readouterr().err
-    monkeypatch.undo()
-    assert bne(*command) == 0
-    ours = capsys.readouterr().out
-    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
-    assert bne(*command) == 0
-    assert capsys.readouterr().out == ours
 
 
 def test_images_that_cannot_be_read_are_named_or_left_out(
@@ -462,24 +400,3 @@ def test_two_processes_train_what_one_does_and_print_once(
     others = [line for line in done.stderr.splitlines() if "1/1" not in line]
     assert others == ["Held out for validation: 4 of 32 source images, 10 % of every class."]
     assert done.stderr.count("train 1/1") == 2  # with running statistics, then with exact ones
-
-
-def test_what_is_wrong_in_every_process_is_said_by_the_first(
-    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    heard: list[str] = []
-
-    def ended(seconds: float) -> None:  # as by torchrun, when the first process has failed
-        heard.append(capsys.readouterr().err)
-        raise SystemExit(143)
-
-    monkeypatch.setattr(cli.time, "sleep", ended)
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    assert bne("train", "--data", "nowhere", "--target", "sketch", *SMALL) == 1
-    assert capsys.readouterr().err.startswith("Error: nowhere")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert bne("train", "--data", "nowhere", "--target", "sketch", *SMALL) == 143
-    assert heard == [""]
-    monkeypatch.setattr(cli.time, "sleep", lambda seconds: None)  # the first has not failed
-    assert bne("train", "--data", "nowhere", "--target", "sketch", *SMALL) == 1
-    assert capsys.readouterr().err.startswith("Error: nowhere")

@@ -1,0 +1,102 @@
+"""Where results may be written, and what is shown where nothing can be."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bne.evaluation.records import read
+from bne.evaluation.runs import _prepared
+from tests.cli.test_benchmark import SETTINGS
+from tests.cli.test_data_check import bne
+from tests.evaluation.test_benchmark import write_pictures
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BNE_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def test_nothing_is_written_among_the_data(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = shutil.copytree(data, here / "data")
+    monkeypatch.chdir(copy)
+    for also in ([], ["--out", copy / "art"], ["--out", copy]):
+        assert bne("train", "--data", ".", "--target", "sketch", *SETTINGS, *also) == 1
+        captured = capsys.readouterr().err
+        assert captured.startswith("Error: --out ")
+        assert "lies within the data in .; name a folder elsewhere." in captured
+    assert bne("benchmark", "--data", copy, "--methods", "deepall", *SETTINGS) == 1
+    assert "--out runs/benchmark lies within the data" in capsys.readouterr().err
+    assert {path.name for path in copy.iterdir()} == {"art", "photo", "sketch"}
+
+
+def test_a_finished_run_is_reported_from_where_nothing_can_be_written(
+    data: Path, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("train", "--data", data, "--target", "sketch", *SETTINGS, "--out", "mine", "--json")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+        assert bne(*command) == 1
+        assert "--out mine cannot be written: you may not write to " in capsys.readouterr().err
+    assert bne(*command) == 0
+    ours = capsys.readouterr().out
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    assert bne(*command) == 0
+    assert capsys.readouterr().out == ours
+
+
+def test_what_is_recorded_is_shown_without_the_data(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("benchmark", "--out", tmp_path, *SETTINGS, "--methods", "deepall", "--json")
+    assert bne(*command, "--data", data, "--targets", "photo, sketch") == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert bne(*command) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again == ours
+    assert {figure["column"] for figure in ours["figures"]} >= {"photo", "sketch"}
+
+
+def test_what_is_recorded_needs_no_place_to_write(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("benchmark", "--data", data, "--out", tmp_path, *SETTINGS, "--methods", "deepall")
+    command = (*command, "--targets", "photo", "--json")
+    assert bne(*command) == 0
+    ours = capsys.readouterr().out
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)
+    assert bne(*command) == 0
+    assert capsys.readouterr().out == ours
+    assert bne(*command, "--seeds", "2") == 1
+    assert f"--out {tmp_path} cannot be written" in capsys.readouterr().err
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK or place != tmp_path)
+    records = ("--records", tmp_path / "other.jsonl", "--out", tmp_path.parent / "out")
+    assert bne(*command, *records) == 1
+    assert f"--records {tmp_path / 'other.jsonl'} cannot be written" in capsys.readouterr().err
+
+
+def test_other_images_are_another_run(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = shutil.copytree(data, tmp_path / "data")
+    command = ("benchmark", "--data", copy, "--out", tmp_path / "out", *SETTINGS, "--keep-models")
+    command = (*command, "--methods", "deepall", "--targets", "photo")
+    assert bne(*command) == 0
+    picture = next(copy.glob("photo/*/*.png"))
+    shutil.copy(picture, picture.with_name("new.png"))
+    _prepared.cache_clear()  # as in another process
+    assert bne(*command) == 0
+    first, second = read(tmp_path / "out/records.jsonl")
+    images = [record.accuracy["last"]["photo"]["images"] for record in (first, second)]
+    assert images[1] == images[0] + 1
