@@ -7,6 +7,7 @@ import pytest
 from bne.data.cache import prepare
 from bne.data.sources import open_images
 from bne.engine.run import run
+from tests.cli.test_benchmark import SETTINGS
 from tests.cli.test_data_check import bne
 from tests.evaluation.test_benchmark import item, write_pictures
 
@@ -89,3 +90,19 @@ def test_errors_are_one_sentence(
         assert captured.out == ""
         assert message in captured.err
         assert captured.err.count("\n") == 1
+
+
+def test_a_name_with_a_comma_is_one_name(
+    trained: tuple[Path, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, run_folder = shutil.copytree(trained[0], tmp_path / "data"), tmp_path / "run"
+    (copy / "sketch").rename(copy / "Oslo, North")
+    command = ("train", "--data", copy, *SETTINGS, "--out", run_folder, "--target")
+    assert bne(*command, "Oslo, North") == 0
+    capsys.readouterr()
+    for domains, expected in (("Oslo, North", {"Oslo, North"}), ("art, photo", {"art", "photo"})):
+        assert bne("evaluate", run_folder, "--data", copy, "--domains", domains, "--json") == 0
+        assert set(json.loads(capsys.readouterr().out)["domains"]) == expected
+    assert bne(*command, "Oslo") == 1
+    said = capsys.readouterr().err
+    assert "target has 'Oslo'; the domains in the data are 'Oslo, North', 'art', 'photo'." in said

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bne.evaluation.records import read
-from bne.evaluation.runs import _prepared
 from tests.cli.test_benchmark import SETTINGS
 from tests.cli.test_data_check import bne
 from tests.evaluation.test_benchmark import write_pictures
@@ -95,7 +94,6 @@ def test_other_images_are_another_run(
     assert bne(*command) == 0
     picture = next(copy.glob("photo/*/*.png"))
     shutil.copy(picture, picture.with_name("new.png"))
-    _prepared.cache_clear()  # as in another process
     assert bne(*command) == 0
     first, second = read(tmp_path / "out/records.jsonl")
     images = [record.accuracy["last"]["photo"]["images"] for record in (first, second)]

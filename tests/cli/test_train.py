@@ -193,22 +193,6 @@ def test_what_is_wrong_is_one_sentence_before_anything_is_decoded(
     assert not list(here.iterdir())
 
 
-def test_a_name_with_a_comma_is_one_name(
-    data: Path, here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    copy = shutil.copytree(data, here / "data")
-    (copy / "sketch").rename(copy / "Oslo, North")
-    assert bne("train", "--data", copy, "--target", "Oslo, North", *SMALL, "--out", "mine") == 0
-    capsys.readouterr()
-    for domains, expected in (("Oslo, North", {"Oslo, North"}), ("art, photo", {"art", "photo"})):
-        assert bne("evaluate", "mine", "--data", copy, "--domains", domains, "--json") == 0
-        assert set(json.loads(capsys.readouterr().out)["domains"]) == expected
-    assert bne("train", "--data", copy, "--target", "Oslo", *SMALL) == 1
-    assert (
-        "target has 'Oslo'; the domains in the data are 'Oslo, North'," in capsys.readouterr().err
-    )
-
-
 def test_images_that_cannot_be_read_are_named_or_left_out(
     data: Path, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,8 +20,12 @@ from tests.results.reading import (
     standard_runs,
 )
 
-# Of a difference on one target, by the number of its images alone; the page has it in a table.
+# Of a difference on one target, by the number of its images alone.
 IMAGE_ERROR = {"art_painting": 1.3, "cartoon": 1.3, "photo": 0.8, "sketch": 1.0}
+
+
+def test_errors_by_the_number_of_images(pages: str) -> None:
+    assert numbers(row(pages, "error by the number of images"))[:4] == list(IMAGE_ERROR.values())
 
 
 def test_what_is_said_not_to_be_tried(notes: str, search: list[Line]) -> None:

@@ -151,7 +151,7 @@ def benchmark(
     from bne.data.sources import open_images
     from bne.engine.recipe_checks import official_split
     from bne.evaluation.experiments import choose
-    from bne.evaluation.plan import estimate, plan
+    from bne.evaluation.plan import estimate, official_by_records, plan
     from bne.evaluation.records import read
     from bne.evaluation.runs import Job
     from bne.evaluation.tables import RULES, find_records
@@ -163,12 +163,7 @@ def benchmark(
     known = read(file)
     images = open_images(data) if data else None
     split_file = official_split(images, data) if data and images else None
-    official: bool | None = None
-    if images:
-        held_out = [(domain,) for domain in images.domains]
-        official = split_file is not None
-    else:  # what is recorded tells
-        held_out = list(dict.fromkeys(tuple(record.settings["target"]) for record in known))
+    recorded = dict.fromkeys(tuple(record.settings["target"]) for record in known)
     experiment = choose(
         table=table,
         recipe=recipe,
@@ -176,17 +171,15 @@ def benchmark(
         methods=common.parse_names(methods) if methods else (),
         rows=rows or (),
         targets=common.parse_names(targets, images.domains if images else ()) if targets else (),
-        held_out=held_out,
+        held_out=[(domain,) for domain in images.domains] if images else list(recorded),
     )
-    if not images and not experiment.benchmark:
-        official = any(record.settings.get("validation") == "official" for record in known)
     items = plan(
         experiment,
         seeds,
         common.parse_settings(settings or []),
         weights=weights,
         images=images,
-        official=official,
+        official=split_file is not None if images else official_by_records(experiment, known),
     )
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is

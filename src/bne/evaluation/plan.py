@@ -80,8 +80,8 @@ def plan(
         weights: initial weights of all runs, instead of the recipe's; a file need not be at hand,
             since a table of what is recorded can be had without it.
         images: that the runs are for, if they are at hand.
-        official: whether an official split decides what `validation: auto` is; by default as the
-            benchmark declares.
+        official: whether an official split decides what `validation: auto` is; without the data
+            see `official_by_records`.
 
     Raises:
         DataError: A setting is unknown or impossible, or a target has the name of a column that
@@ -94,7 +94,7 @@ def plan(
             raise DataError(f"A domain is named {name!r}, as a column of the table is; rename it.")
     if not experiment.rows or not experiment.targets:
         raise DataError(f"{experiment.name} has no rows or no targets: there is nothing to run.")
-    official = _declares_split(experiment) if official is None else official
+    official = official_by_records(experiment, ()) if official is None else official
     starts = {}
     for row in experiment.rows:
         recipe = experiment.recipe({**overrides, "target": experiment.targets[0]}, row)
@@ -125,9 +125,16 @@ def estimate(items: Sequence[Item], records: Iterable[Record]) -> float | None:
     return sum(fmean(seconds) for seconds in expected if seconds) if all(expected) else None
 
 
-def _declares_split(experiment: Experiment) -> bool:
-    name = experiment.benchmark
-    return name is not None and find_benchmark(name).split_file is not None
+def official_by_records(experiment: Experiment, records: Iterable[Record]) -> bool:
+    """Whether runs follow an official split: as their benchmark declares, or as recorded ones do.
+
+    Args:
+        experiment: of the runs.
+        records: of runs on the same data, which tell where there is no benchmark.
+    """
+    if experiment.benchmark is not None:
+        return find_benchmark(experiment.benchmark).split_file is not None
+    return any(record.settings.get("validation") == "official" for record in records)
 
 
 def _kind(settings: Mapping[str, Any]) -> str:

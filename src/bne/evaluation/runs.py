@@ -90,7 +90,8 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
     from bne.engine.run import run
     from bne.evaluation.analysis import analyse
 
-    prepared = _prepared(job.data, job.cache, item.recipe.resize, job.skip_bad)
+    images = item.materials.images
+    prepared = _prepared(job.data, images, job.cache, item.recipe.resize, job.skip_bad)
     result = run(
         item.recipe,
         prepared,
@@ -120,8 +121,10 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
     return record
 
 
-@cache  # a worker opens the images once, not for every run
-def _prepared(data: Path, folder: Path | None, size: int, skip_bad: bool) -> PreparedImages:
+@cache  # a worker opens the images once, not for every run, but others that lie there anew
+def _prepared(
+    data: Path, _: str | None, folder: Path | None, size: int, skip_bad: bool
+) -> PreparedImages:
     from bne.data.cache import prepare
     from bne.data.sources import open_images
 
