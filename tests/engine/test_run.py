@@ -264,6 +264,24 @@ def test_the_average_is_what_is_tested_and_saved(images, tmp_path, monkeypatch, 
         assert_scores(images, tmp_path / "run" / model, epoch)
 
 
+def test_averaged_weights_are_kept_with_statistics_of_their_own(images, tmp_path) -> None:
+    recipe = small.recipe(averaging=Averaging("ema", decay=0.97))
+    run(recipe, images, tmp_path / "run")
+    splits = split_sources(recipe, images.images, None)
+    for model in ("model", "best"):
+        method, transform, _ = load_model(tmp_path / "run" / model)
+        layers = method.net.model
+        for domain, split in enumerate(splits.values()):
+            own = transform(images.pixels[list(split.train)].permute(0, 3, 1, 2))
+            mean = layers.conv1(own).mean((0, 2, 3))
+            torch.testing.assert_close(layers.bn1.running_mean[domain], mean)
+    # Training itself goes on as if nothing had been measured.
+    run(small.recipe(), images, tmp_path / "plain")
+    step = "checkpoints/step-00000030/tensors.safetensors"
+    averaged, plain = (small.tensors(tmp_path / name / step) for name in ("run", "plain"))
+    assert all(torch.equal(averaged[k], v) for k, v in plain.items() if k.startswith("method/"))
+
+
 def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path) -> None:
     notes = Notes()
     recipe = small.recipe(exact_statistics=True)

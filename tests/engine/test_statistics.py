@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import torch
 
-from bne.engine.statistics import plan, recompute
+from bne.engine.statistics import draw, recompute
 from bne.methods import create
 from bne.surgery import domain_layers
 from tests.networks import small_cnn
@@ -20,11 +20,11 @@ def pictures() -> torch.Tensor:
     return images + torch.arange(23).view(-1, 1, 1, 1) / 10
 
 
-def recomputed(method, members, size):
-    images = pictures()
+def recomputed(method, members, per_domain, images=None, seed=0):
+    images = pictures() if images is None else images
     method = copy.deepcopy(method)
     look = lambda batches: (images[numbers] for numbers in batches)  # noqa: E731
-    recompute(method, members, look, CPU, nullcontext, size)
+    recompute(method, list(draw(members, per_domain, seed)), look, CPU, nullcontext)
     return method
 
 
@@ -45,11 +45,34 @@ def statistics(method) -> dict[str, torch.Tensor]:
 
 
 def test_every_image_counts_once_and_every_batch_is_balanced() -> None:
-    batches = list(plan(MEMBERS, size=6))
+    batches = list(draw(MEMBERS, per_domain=2, seed=0))
     counted = torch.cat([batch.numbers[batch.counts] for batch in batches])
     assert sorted(counted.tolist()) == list(range(23))
     for batch in batches:
         assert batch.domains.tolist() == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_order_of_the_files_does_not_matter() -> None:
+    """Files are sorted by class, and what a later layer sees depends on a batch's classes."""
+    images = torch.randn(120, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    images[:40] *= 5
+    images[40:80, 1] += 6
+    order = torch.randperm(120, generator=torch.Generator().manual_seed(1)).tolist()
+    torch.manual_seed(0)
+    method = create("bne", small_cnn(), ["all"])
+
+    def last_layer(members, seed):
+        *_, layer = domain_layers(recomputed(method, {"all": members}, 8, images, seed))
+        return torch.cat([layer.running_mean[0], layer.running_var[0].sqrt()])
+
+    shuffles = [last_layer(order, seed) for seed in range(2, 8)]
+    spread = max(float((a - b).norm()) for a in shuffles for b in shuffles)
+    assert (last_layer(range(120), 0) - shuffles[0]).norm() <= 1.5 * spread
+
+
+def test_fewer_steps_count_fewer_images() -> None:
+    batches = list(draw(MEMBERS, per_domain=2, seed=0, steps=3))
+    assert sum(int(batch.counts.sum()) for batch in batches) == 2 * 3 * 3 - 1
 
 
 def test_one_batch_of_everything_gives_its_own_statistics() -> None:
@@ -58,7 +81,7 @@ def test_one_batch_of_everything_gives_its_own_statistics() -> None:
         torch.manual_seed(0)
         method = create(name, small_cnn(), list(even))
         expected = statistics(giant_batch(method, even))
-        actual = statistics(recomputed(method, even, size=100))
+        actual = statistics(recomputed(method, even, per_domain=9))
         assert expected.keys() == actual.keys()
         for key, value in expected.items():
             torch.testing.assert_close(actual[key], value, msg=key)
@@ -68,13 +91,13 @@ def test_batches_are_pooled_exactly_where_their_cut_changes_no_input() -> None:
     """The first layer's input is the same in any batch."""
     torch.manual_seed(0)
     bne = create("bne", small_cnn(), list(MEMBERS))
-    first = next(domain_layers(recomputed(bne, MEMBERS, size=7)))
+    first = next(domain_layers(recomputed(bne, MEMBERS, per_domain=2)))
     expected = next(domain_layers(giant_batch(bne, MEMBERS)))
     torch.testing.assert_close(first.running_mean, expected.running_mean)
     torch.testing.assert_close(first.running_var, expected.running_var)
 
     deepall = create("deepall", small_cnn(), list(MEMBERS))
-    layer = recomputed(deepall, MEMBERS, size=7).net[1]
+    layer = recomputed(deepall, MEMBERS, per_domain=2).net[1]
     inputs = deepall.net[0](pictures()).detach().double().transpose(0, 1).flatten(2)
     domains = [inputs[:, list(images)].flatten(1) for images in MEMBERS.values()]
     mean = torch.stack([x.mean(1) for x in domains]).mean(0)  # domains count alike, as in training
@@ -88,13 +111,13 @@ def test_batches_are_pooled_exactly_where_their_cut_changes_no_input() -> None:
 def test_frozen_layers_weights_and_modes_stay() -> None:
     torch.manual_seed(0)
     frozen = create("freeze-bn", small_cnn(), list(MEMBERS)).eval()
-    after = recomputed(frozen, MEMBERS, size=7)
+    after = recomputed(frozen, MEMBERS, per_domain=2)
     for key, value in frozen.state_dict().items():
         assert torch.equal(after.state_dict()[key], value)
     assert not after.training
 
     method = create("bne", small_cnn(), list(MEMBERS)).eval()
-    after = recomputed(method, MEMBERS, size=7)
+    after = recomputed(method, MEMBERS, per_domain=2)
     for key, value in method.named_parameters():
         assert torch.equal(dict(after.named_parameters())[key], value)
     tracked = [k for k in method.state_dict() if "num_batches" in k]

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import logging
 import multiprocessing
@@ -6,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bne.data.images import DataError
+from bne.engine.recipe import Averaging
 from bne.evaluation.identity import Materials
-from bne.evaluation.records import Record, append, finished, read
+from bne.evaluation.records import Record, append, finished, outdated, read
 from tests.evaluation.examples import item, record
 
 
@@ -136,3 +138,15 @@ def test_a_table_of_the_latent_space_needs_an_analysis() -> None:
     having = record(wanted, 900, analysis={"target": {}})
     assert finished([without], wanted) is None
     assert finished([without, having], wanted) is having
+
+
+@pytest.mark.parametrize("change", [{"exact_statistics": True}, {"averaging": Averaging("ema")}])
+def test_measured_statistics_of_an_earlier_version_make_a_record_old(change) -> None:
+    plain = item("bne", "photo")
+    measured = dataclasses.replace(plain, recipe=dataclasses.replace(plain.recipe, **change))
+    new = record(measured, 900)
+    assert finished([new], measured) is new
+    first = {k: v for k, v in measured.settings.items() if k != "statistics"}
+    old = dataclasses.replace(new, settings=first)
+    assert finished([old], measured) is None
+    assert outdated([record(plain, 900), old, new], [plain, measured]) == [old]

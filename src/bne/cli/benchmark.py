@@ -152,7 +152,7 @@ def benchmark(
     from bne.engine.recipe_checks import official_split
     from bne.evaluation.experiments import choose
     from bne.evaluation.plan import estimate, official_by_records, plan
-    from bne.evaluation.records import read
+    from bne.evaluation.records import outdated, read
     from bne.evaluation.runs import Job
     from bne.evaluation.tables import RULES, find_records
 
@@ -182,6 +182,12 @@ def benchmark(
         official=split_file is not None if images else official_by_records(experiment, known),
     )
     left = [item for item, record in find_records(items, known) if record is None][:limit]
+    if old := outdated(known, left):
+        typer.echo(
+            f"{len(old)} of the runs to do are recorded with statistics measured by an earlier "
+            "version, on batches of one class: these records are old and are not shown.",
+            err=True,
+        )
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
     if images:

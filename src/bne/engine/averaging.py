@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class WeightAverage:
     """The average of a method's trained parameters, if the recipe wants one.
 
-    Batch-norm statistics are not averaged: they are the current ones.
+    Batch-norm statistics are not averaged: `PhaseTraining.averaged` measures them.
 
     Args:
         method: whose parameters are averaged.

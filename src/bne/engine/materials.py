@@ -41,6 +41,7 @@ def materials(
             "held-out images": {d: digest(split.validation) for d, split in splits.items()},
             "target images": {d: digest(images.indices_of([d])) for d in recipe.target},
             "initial weights": weights,
+            "statistics": recipe.statistics,
         }
     )
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,10 +18,11 @@ from bne.engine.optimisers import (
 )
 from bne.engine.recipe import Averaging
 from bne.engine.schedules import learning_rate
+from bne.engine.statistics import SCORING_STEPS, draw, recompute
 from bne.engine.step import TrainingStep
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -44,6 +46,7 @@ class PhaseTraining:
     Attributes:
         name: of the phase.
         method: what is trained.
+        members: the numbers of the images of every domain of the present epoch's batches.
         settings: of the phase.
         average: of its weights.
         losses: (), the sum over the steps of the present epoch.
@@ -55,6 +58,7 @@ class PhaseTraining:
         device = setting.processes.device
         self.name = name
         self.method = method.train()
+        self.members: Mapping[str, Sequence[int]] = {}
         self.settings = recipe.head if name == "head" else recipe.train
         averaging = Averaging() if name == "head" else recipe.averaging
         self.average = WeightAverage(method, averaging, self.settings.epochs)
@@ -63,18 +67,14 @@ class PhaseTraining:
         self._setting = setting
         self._graphs = graphs
         self._optimiser = make_optimiser(method, self.settings.optimiser, device)
-        self._last_domain = -1
         self._stage = ""
         self._step: TrainingStep | GraphedStep
 
-    def begin_epoch(self, epoch: int) -> Mapping[str, Sequence[int]]:
+    def begin_epoch(self, epoch: int) -> None:
         """Prepares the method for an epoch, or for the rest of one.
 
         Args:
             epoch: epochs of the phase before this one.
-
-        Returns:
-            The numbers of the images of every domain of its batches.
 
         Raises:
             TrainingError: The method can make no domains of the images.
@@ -88,13 +88,12 @@ class PhaseTraining:
                 raise TrainingError(f"method {setting.recipe.method}: {error}.") from error
         if method.uses_target:
             members[setting.joined_target] = [n for ns in setting.target.values() for n in ns]
-        self._last_domain = len(members) - 1
+        self.members = members
         method.begin_epoch(epoch, self.settings.warm_up)
         method.train()
         if method.stage != self._stage:
             self._stage = method.stage
             self._step = self._make_step()
-        return members
 
     def step(self, batch: Batch, phase_step: int) -> None:
         """Trains on one batch.
@@ -109,9 +108,41 @@ class PhaseTraining:
         setting.seed("step", batch.step, setting.processes.rank)
         labels = batch.labels
         if self.method.uses_target:
-            labels = labels.masked_fill(batch.domains == self._last_domain, UNLABELLED)
+            labels = labels.masked_fill(batch.domains == len(self.members) - 1, UNLABELLED)
         self._step(batch.images, labels, batch.domains)
         self.average.after_step()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """A context in which the method is scored and kept: averaged, if the recipe wants it.
+
+        Averaged weights have statistics of their own, since those that training tracks belong to
+        other weights.
+        """
+        if not self.average.weights:
+            yield
+            return
+        tracked = {name: value.clone() for name, value in self.method.named_buffers()}
+        with self.average.applied():
+            self.measure_statistics(SCORING_STEPS)
+            yield
+        for name, value in self.method.named_buffers():
+            value.copy_(tracked[name])
+
+    def adopt_average(self) -> None:
+        """Leaves the method as `averaged` shows it, for good."""
+        if self.average.weights:
+            self.average.adopt()
+            self.measure_statistics(SCORING_STEPS)
+
+    def measure_statistics(self, steps: int | None = None) -> None:
+        """Sets the running statistics to those of the training images, or of so many batches."""
+        setting = self._setting
+        per_domain = max(1, setting.recipe.per_domain // setting.recipe.accumulate)
+        batches = list(draw(self.members, per_domain, setting.recipe.seed, steps))
+        setting.seed("statistics")
+        device = setting.processes.device
+        recompute(self.method, batches, setting.inputs, device, setting.autocast)
 
     def is_finite(self) -> bool:
         """Whether all weights are numbers."""

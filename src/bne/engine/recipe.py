@@ -138,6 +138,14 @@ class Recipe:
         """Plain numbers, texts, lists and dictionaries, for YAML and JSON."""
         return asdict(self)
 
+    @property
+    def statistics(self) -> int | None:
+        """The version of how statistics are measured; None where training's own are scored.
+
+        Version 1 ran batches of one class, and averaged weights under other weights' statistics.
+        """
+        return 2 if self.exact_statistics or self.averaging.name else None
+
     def settle_validation(self, *, official: bool) -> Recipe:
         """The same recipe with a validation of "auto" replaced by what it comes to.
 

@@ -26,7 +26,6 @@ from bne.engine.result import Result
 from bne.engine.scoring import scores
 from bne.engine.selection import select
 from bne.engine.setting import Setting, split_sources
-from bne.engine.statistics import recompute
 from bne.engine.trained import Trained
 from bne.engine.trainer import Trainer
 
@@ -205,11 +204,11 @@ def _finish(
     trainer: Trainer, setting: Setting, progress: Progress, training: PhaseTraining
 ) -> Method:
     """The method as it is kept: with averaged weights and exact statistics, if wanted."""
-    training.average.adopt()
+    training.begin_epoch(progress.epoch - 1)
+    training.adopt_average()
     method = training.method
     if setting.recipe.exact_statistics:
-        members = training.begin_epoch(progress.epoch - 1)
-        recompute(method, members, setting.inputs, setting.processes.device, setting.autocast)
+        training.measure_statistics()
         validation, target = scores(setting, method)
         last = progress.epochs[-1]
         exact = replace(last, validation=validation, target=target, statistics="exact")

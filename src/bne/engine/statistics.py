@@ -1,8 +1,8 @@
-"""Population statistics of batch norm, computed over all training images instead of averaged.
+"""Population statistics of batch norm, measured on training images instead of averaged on the way.
 
-Images are run as in training, in batches with as many of every domain; a small domain starts again
-when it is used up, but each of its images counts once. What is measured is the input of every
-layer.
+Batches are drawn as in training: shuffled, of its size, with as many images of every domain. What
+a layer is measured on depends on how the layers before it were normalised, so batches of another
+make, of one class for instance, would give statistics that training has never seen.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bne.data.batches import DomainBatches
+from bne.data.seeds import seed_of
 from bne.moments import Moments, image_moments, pool
 from bne.norm import DomainBatchNorm
 
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 
     from bne.methods import Method
 
-BATCH = 128  # images of all domains together
+SCORING_STEPS = 64
+"""Batches that statistics for scoring are measured on."""
 
 Layer = DomainBatchNorm | _BatchNorm
 
@@ -43,19 +46,25 @@ class Batch(NamedTuple):
     counts: Tensor
 
 
-def plan(members: Mapping[str, Sequence[int]], size: int = BATCH) -> Iterator[Batch]:
-    """Batches of as many images of every domain, in which every image counts once."""
-    domains = [torch.as_tensor(numbers) for numbers in members.values()]
-    largest = max(len(numbers) for numbers in domains)
-    each = min(largest, max(1, size // len(domains)))
-    ids = torch.arange(len(domains)).repeat_interleave(each)
-    for start in range(0, largest, each):
-        places = torch.arange(start, start + each)
-        yield Batch(
-            torch.cat([numbers[places % len(numbers)] for numbers in domains]),
-            ids,
-            torch.cat([places < len(numbers) for numbers in domains]),
-        )
+def draw(
+    members: Mapping[str, Sequence[int]], per_domain: int, seed: int, steps: int | None = None
+) -> Iterator[Batch]:
+    """Batches as training draws them, until every image has been in one.
+
+    A small domain starts again when it is used up, but each of its images counts once.
+
+    Args:
+        members: the numbers of the images of every domain, by name.
+        per_domain: images of each domain in a batch.
+        seed: of the order.
+        steps: the most batches.
+    """
+    batches = DomainBatches(members, per_domain, seed=seed_of(seed, "statistics"))
+    sizes = torch.tensor([len(numbers) for numbers in members.values()])
+    needed = -(-int(sizes.max()) // per_domain)
+    for step in range(needed if steps is None else min(steps, needed)):
+        places = torch.arange(step * per_domain, (step + 1) * per_domain)
+        yield Batch(batches.batch(step), batches.domains, (places < sizes.unsqueeze(1)).flatten())
 
 
 class _Sums:
@@ -95,24 +104,23 @@ class _Sums:
 @torch.no_grad()
 def recompute(
     method: Method,
-    members: Mapping[str, Sequence[int]],
+    batches: Sequence[Batch],
     look: Callable[[Iterable[Tensor]], Iterator[Tensor]],
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[object]],
-    size: int = BATCH,
 ) -> None:
     """Sets the running statistics of every layer that is trained with batch statistics.
 
     Args:
         method: its `observe` runs the images; it is left in the mode it was in.
-        members: the numbers of the training images of every domain.
+        batches: what to measure on, see `draw`.
         look: gives the network's input, (N, 3, H, W), for each list of numbers.
         device: where they are.
         autocast: makes the context in which the network runs.
-        size: images in a batch.
     """
     before = {name: value.clone() for name, value in method.named_buffers()}
-    sums: dict[Layer, _Sums] = defaultdict(lambda: _Sums(len(members)))
+    domains = int(batches[0].domains.max()) + 1
+    sums: dict[Layer, _Sums] = defaultdict(lambda: _Sums(domains))
     training = method.training
     method.train()
     current: list[Tensor] = []
@@ -124,7 +132,6 @@ def recompute(
     with ExitStack() as hooks:
         for layer in _layers(method):
             hooks.callback(layer.register_forward_pre_hook(measure).remove)
-        batches = list(plan(members, size))
         for batch, images in zip(batches, look(b.numbers for b in batches), strict=True):
             current[:] = batch.domains.to(device), batch.counts.to(device)
             with autocast():

@@ -109,7 +109,8 @@ class Trainer:
     def _epoch(self, training: PhaseTraining) -> None:
         setting, progress = self._setting, self._progress
         per_epoch = setting.steps_per_epoch
-        batches = setting.batches(training.begin_epoch(progress.epoch), progress.step)
+        training.begin_epoch(progress.epoch)
+        batches = setting.batches(training.members, progress.step)
         images = len(batches.domains) * setting.processes.count
         started = time.perf_counter() - progress.epoch_seconds
         for batch in setting.feed.epoch(batches, setting.augmentation):
@@ -182,7 +183,7 @@ class Trainer:
         progress.epoch += 1
         training.losses.zero_()
         training.average.after_epoch(progress.epoch)
-        with training.average.applied():
+        with training.averaged():
             validation, target = scores(setting, training.method)
             epoch = Epoch(
                 phase=training.name,

@@ -46,11 +46,14 @@ class Materials:
 def settings(recipe: Recipe) -> dict[str, Any]:
     """The whole recipe, ready for JSON, with every option of the method.
 
-    Weights from a file appear under its name alone: it lies elsewhere on another machine.
+    Weights from a file appear under its name alone: it lies elsewhere on another machine. Where
+    statistics are measured, `statistics` tells by which version; records without it have version 1.
     """
     options = {**find(recipe.method).options, **recipe.options}
     weights = Path(recipe.weights).name if recipe.weights else None
     whole = {**recipe.to_dict(), "options": options, "weights": weights}
+    if recipe.statistics is not None:
+        whole["statistics"] = recipe.statistics
     plain: dict[str, Any] = json.loads(json.dumps(whole))
     return plain
 

@@ -127,3 +127,19 @@ def finished(records: Iterable[Record], item: Item) -> Record | None:
     """The record of a planned run, whatever table it was run for; None if there is none."""
     same = (r for r in records if r.digest == item.digest and (r.analysis or not item.analysed))
     return next((r for r in same if r.materials.may_equal(item.materials)), None)
+
+
+def outdated(records: Iterable[Record], items: Iterable[Item]) -> list[Record]:
+    """Records of planned runs, but for how statistics were measured: by an earlier version."""
+    wanted = {_undated(item.settings) for item in items if "statistics" in item.settings}
+    newest = {item.settings["statistics"] for item in items if "statistics" in item.settings}
+    return [
+        record
+        for record in records
+        if record.settings.get("statistics", 1) not in newest
+        and _undated(record.settings) in wanted
+    ]
+
+
+def _undated(settings: Mapping[str, Any]) -> str:
+    return digest({key: value for key, value in settings.items() if key != "statistics"})
