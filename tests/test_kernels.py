@@ -27,7 +27,7 @@ HALVES = [torch.float16, torch.bfloat16]
 
 pytestmark = [
     needs_kernels,
-    pytest.mark.filterwarnings("ignore:(invalid value|divide by zero):RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:(invalid value|divide by zero|overflow):RuntimeWarning"),
 ]
 
 
@@ -49,6 +49,8 @@ class Case:
             None if t is None else t.detach().float().to(DEVICE).requires_grad_()
             for t in (self.layer.weight, self.layer.bias)
         )
+        self.seen = torch.full((K,), 1000, device=DEVICE)  # past the start
+        self.layer.num_batches_tracked.copy_(self.seen)
         self.population = Moments(*(s.float().to(DEVICE) for s in self.layer.population))
         self.domains = torch.randint(K, (rows,))
         self.members = torch.rand(rows) > 0.4
@@ -62,7 +64,7 @@ class Case:
         expected = self.layer.train().by_domain(self.reference, self.domains, self.members)
         where = self.domains.to(DEVICE), self.members.to(DEVICE)
         return expected, kernels.by_batch(
-            self.input, self.affine, *where, self.population, K, 0.01, self.layer.eps
+            self.input, self.affine, *where, self.population, K, self.seen, 0.01, self.layer.eps
         )
 
     def by_population(self):
@@ -101,8 +103,8 @@ def case(request):
 
 def test_batch_statistics(case):
     case.compare(*case.by_batch())
-    for ours, theirs in zip(case.population, case.layer.population, strict=True):
-        torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip((*case.population, case.seen), case.layer.buffers(), strict=True):
+        torch.testing.assert_close(ours.cpu().float(), theirs.float(), rtol=1e-4, atol=1e-5)
 
 
 def test_population_statistics(case):
@@ -146,7 +148,7 @@ def test_statistics_updated_before_the_backward():
     expected, y = case.by_population()
     where = case.domains.to(DEVICE), torch.ones(4, dtype=torch.bool, device=DEVICE)
     kernels.by_batch(
-        case.input.detach(), case.affine, *where, case.population, K, 0.5, case.layer.eps
+        case.input.detach(), case.affine, *where, case.population, K, case.seen, 0.5, case.layer.eps
     )
     case.compare(expected, y)
 
@@ -200,7 +202,7 @@ def test_what_is_not_tracked_stays_even_beside_infinite_values():
     x, domains = case.input.detach().clone(), case.domains.to(DEVICE)
     x[0] = torch.inf
     kernels.by_batch(
-        x, (None, None), domains, case.members.to(DEVICE), case.population, K, 0.0, 1e-5
+        x, (None, None), domains, case.members.to(DEVICE), case.population, K, None, 0.5, 1e-5
     )
     for kept, was in zip(case.population, before, strict=True):
         assert torch.equal(kept, was)
@@ -211,9 +213,30 @@ def test_a_layer_that_uses_them_tracks_what_the_plain_one_does(single, monkeypat
     plain.by_domain(single.reference, single.domains, single.members)
     monkeypatch.setattr("bne.norm.kernels_for", lambda samples: kernels)
     layer.by_domain(single.input, single.domains.to(DEVICE), single.members.to(DEVICE))
-    assert plain.num_batches_tracked.tolist() == [1, 0, 0]
+    assert plain.num_batches_tracked.tolist() == [1001, 1000, 1000]
     for ours, theirs in zip(layer.buffers(), plain.buffers(), strict=True):
         torch.testing.assert_close(ours.cpu().double(), theirs.double(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.4, None])
+def test_running_statistics_start_and_stay_as_the_plain_layers(monkeypatch, momentum):
+    """The average of all batches at first; nothing of a batch that is infinite in one channel."""
+    torch.manual_seed(0)
+    channels = 1030  # more than a program holds at once
+    plain = DomainBatchNorm(channels, K, momentum=momentum)
+    plain.running_var.fill_(1e6)  # beside which the new ones must keep their digits
+    layer = copy.deepcopy(plain).to(DEVICE)
+    where = torch.arange(6) % K, torch.ones(6, dtype=torch.bool)
+    batches = torch.randn(7, 6, channels, 2, 2)
+    batches[1::2, 1, channels - 3, 1, 1] = torch.tensor([torch.nan, -torch.inf, 1e25])
+    for x in batches:
+        plain.by_domain(x, *where)
+    monkeypatch.setattr("bne.norm.kernels_for", lambda samples: kernels)
+    for x in batches.to(DEVICE):
+        layer.by_domain(x, *(each.to(DEVICE) for each in where))
+    assert plain.num_batches_tracked.tolist() == [7, 4, 7]
+    for ours, theirs in zip(layer.buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(ours.cpu(), theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_variance_survives_a_large_mean():

@@ -63,6 +63,20 @@ def test_momentum_is_the_papers_or_kept():
     assert [layer.momentum for layer in bne.revert(paper)] == [0.3, None]
 
 
+def test_every_domain_counts_its_own_batches_from_0():
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3, momentum=0))
+    x, ids = torch.randn(6, 3, 4, 4) + 5, [0, 0, 1, 1, 1, 1]
+    model(x)
+    for other in bne.convert(model, DOMAINS, momentum="keep"), bne.convert(model, DOMAINS):
+        other.load_state_dict(model.state_dict())
+        still = other.model[1].running_mean.clone()
+        other(x, ids)
+        assert other.model[0].num_batches_tracked.tolist() == [1, 1, 0]
+        torch.testing.assert_close(other.model[0].running_mean[1], x[2:].mean((0, 2, 3)))
+        kept = other.model[1].momentum == 0  # for torch that is to leave them alone
+        assert torch.equal(other.model[1].running_mean, still) == kept
+
+
 def test_a_layer_in_two_places_stays_one_layer():
     shared = nn.BatchNorm2d(3)
     model = nn.ModuleDict({"a": nn.Sequential(shared, shared), "b": nn.Sequential(shared)})

@@ -32,8 +32,9 @@ class DomainEnsemble(nn.Module):
     statistics, independently of the rest of its batch.
 
     Args:
-        momentum: share of a new batch in the running statistics; None averages all batches, "keep"
-            takes over each layer's own.
+        momentum: least share of a new batch in the running statistics, of which a domain's nth has
+            1/n, see `DomainBatchNorm`; None averages all batches, "keep" takes over each layer's
+            own.
 
     All other arguments become attributes:
 
@@ -321,7 +322,8 @@ def revert(ensemble: DomainEnsemble) -> nn.Module:
     """An independent copy of the plain network; undoes `convert`.
 
     Its statistics are those of all domains pooled, which before any training are the original's to
-    the last bit. `DomainEnsemble.branch` gives those of one domain.
+    the last bit; its layers have counted the domains' batches alone. `DomainEnsemble.branch` gives
+    those of one domain.
     """
     if not isinstance(ensemble, DomainEnsemble):
         kind = type(ensemble).__name__  # type: ignore[unreachable]

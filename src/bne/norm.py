@@ -53,7 +53,9 @@ class DomainBatchNorm(nn.Module):
         num_features: C.
         num_domains: K.
         eps: added to the variance.
-        momentum: share of the new batch in the running statistics; None averages all batches.
+        momentum: least share of a new batch in the running statistics. A domain's nth batch has
+            1/n, so that they are the plain average of all batches until 1/momentum of them were
+            seen, and follow exponentially from then on. None, like 0, averages all for good.
         affine: whether there are γ (`weight`) and β (`bias`).
         track_running_stats: whether there are running statistics.
 
@@ -134,7 +136,8 @@ class DomainBatchNorm(nn.Module):
         In training these are the batch statistics of the domain's members in this batch, which
         also update the running ones; in evaluation, or where no members are named, the running
         ones. A domain whose members have fewer than two values a channel has no batch variance:
-        its running statistics are used, and kept; without any, mean 0 and variance 1.
+        its running statistics are used, and kept; without any, mean 0 and variance 1. They are kept
+        too, and the batch is not counted, where its statistics are infinite or NaN in any channel.
 
         Args:
             x: (N * rows, C, *spatial).
@@ -149,7 +152,7 @@ class DomainBatchNorm(nn.Module):
         population = self.population
         if members is not None and self.training:
             synchronised = self.synchronised and distributed.is_initialized()
-            if self.momentum is not None and not synchronised and (kernels := kernels_for(samples)):
+            if not synchronised and (kernels := kernels_for(samples)):
                 return self._by_batch_kernel(kernels, x, domains, members, track)
             own = image_moments(samples)
             statistics = self._batch_statistics(samples, own, domains, members, track)
@@ -240,15 +243,16 @@ class DomainBatchNorm(nn.Module):
     def _by_batch_kernel(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
     ) -> Tensor:
-        track = track and self.track_running_stats
-        if self.num_batches_tracked is not None and track:
-            present = torch.zeros_like(self.num_batches_tracked)
-            present.index_add_(0, domains, members.to(present.dtype))
-            self.num_batches_tracked += present * values_per_channel(x.unsqueeze(1)) > 1
-        affine = self.weight, self.bias
-        momentum = self.momentum if track else 0.0
         normalised: Tensor = kernels.by_batch(
-            x, affine, domains, members, self.population, self.num_domains, momentum, self.eps
+            x,
+            (self.weight, self.bias),
+            domains,
+            members,
+            self.population,
+            self.num_domains,
+            self.num_batches_tracked if track and self.track_running_stats else None,
+            float(self.momentum or 0),
+            self.eps,
         )
         return normalised
 
@@ -280,14 +284,14 @@ class DomainBatchNorm(nn.Module):
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.num_batches_tracked is not None
-        self.num_batches_tracked.add_(present)
-        if self.momentum is None:
-            step = 1 / self.num_batches_tracked.clamp_min(1).to(self.running_mean.dtype)
-        else:
-            step = torch.full_like(self.running_mean[:, 0], self.momentum)
-        step = (step * present).unsqueeze(1)
-        self.running_mean.lerp_(batch.mean.to(self.running_mean.dtype), step)
-        self.running_var.lerp_(batch.var.to(self.running_var.dtype), step)
+        running = Moments(self.running_mean, self.running_var)
+        batch = Moments(*(new.to(old.dtype) for new, old in zip(batch, running, strict=True)))
+        counts = present & (batch.mean.isfinite() & batch.var.isfinite()).all(1)
+        self.num_batches_tracked.add_(counts)
+        seen = self.num_batches_tracked.clamp_min(1).to(running.mean.dtype).unsqueeze(1)
+        step = seen.reciprocal().clamp_min(self.momentum or 0.0)
+        for old, new in zip(running, batch, strict=True):
+            old.lerp_(torch.where(counts.unsqueeze(1), new, old), step)
 
     def _normalise(
         self, samples: Tensor, moments: Moments, domains: Tensor | None = None
@@ -343,9 +347,15 @@ class DomainBatchNorm(nn.Module):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        """Also takes a plain layer's state: every domain then starts from its statistics."""
+        """Also takes a plain layer's state: every domain then starts from its statistics.
+
+        Batches are counted from 0 then: none of them was the domain's own.
+        """
         if self.num_batches_tracked is not None:
-            state_dict.setdefault(prefix + "num_batches_tracked", self.num_batches_tracked)
+            mean, count = state_dict.get(prefix + "running_mean"), prefix + "num_batches_tracked"
+            if isinstance(mean, Tensor) and mean.ndim == 1:
+                state_dict[count] = torch.zeros_like(self.num_batches_tracked)
+            state_dict.setdefault(count, self.num_batches_tracked)
         for name, own in self.named_buffers(recurse=False):
             value = state_dict.get(prefix + name)
             if isinstance(value, Tensor):

@@ -49,8 +49,8 @@ def check_copyable(model: nn.Module) -> None:
 def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module:
     """Exchanges every batch-norm layer of `model`, in place, for a domain-aware one.
 
-    Every domain starts from the layer's running statistics. The result is `model`, unless that is
-    itself a batch-norm layer.
+    Every domain starts from the layer's running statistics, and counts its own batches from 0. The
+    result is `model`, unless that is itself a batch-norm layer.
 
     Args:
         model: any network.
@@ -134,12 +134,15 @@ def _domain_layer(
         affine=plain.affine,
         track_running_stats=plain.running_mean is not None,
     )
-    layer.track_running_stats = plain.track_running_stats  # may be set later, apart from buffers
+    # May be set later, apart from buffers; torch leaves statistics alone for a momentum of 0, too.
+    still = momentum == "keep" and plain.momentum == 0
+    layer.track_running_stats = plain.track_running_stats and not still
     layer.synchronised = isinstance(plain, nn.SyncBatchNorm)
     layer.name = name
     layer.weight, layer.bias = plain.weight, plain.bias
     for key, value in plain.named_buffers(recurse=False):
-        setattr(layer, key, at_least_float32(value).repeat(num_domains, *(1,) * value.ndim))
+        old = value.new_zeros(()) if key == "num_batches_tracked" else at_least_float32(value)
+        setattr(layer, key, old.repeat(num_domains, *(1,) * old.ndim))
     for key, part in parts.items():
         layer.add_module(key, part)
     # Kept without its tensors, so that `remove` can rebuild the very class with all it carries;

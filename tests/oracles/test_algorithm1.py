@@ -43,6 +43,7 @@ def random_ensemble(domains, seed):
             nn.init.normal_(layer.bias)
             layer.running_mean.normal_()
             layer.running_var.uniform_(0.5, 2)
+            layer.num_batches_tracked.fill_(1000)  # past the start, where the paper's share holds
     return net
 
 

@@ -71,6 +71,8 @@ def test_each_domain_is_normalised_as_its_batch_alone(
     generator = torch.Generator().manual_seed(seed)
     layer = DomainBatchNorm(3, len(sizes), affine=affine, momentum=momentum).to(dtype)
     randomised(layer, seed)
+    seen = 0 if momentum is None else 1000
+    layer.num_batches_tracked.fill_(seen)
     before = layer.running_mean.clone(), layer.running_var.clone()
     ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     ids = ids[torch.randperm(len(ids), generator=generator)]
@@ -107,7 +109,27 @@ def test_each_domain_is_normalised_as_its_batch_alone(
             close(layer.running_var[d], torch.lerp(before[1][d], biased, step))
             unbiased = biased * values / (values - 1)
             close(plain.running_var, torch.lerp(before[1][d], unbiased, step))
-        assert layer.num_batches_tracked[d] == (2 if values > 1 else 0)
+        assert layer.num_batches_tracked[d] == seen + (2 if values > 1 else 0)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 1.0, None])
+def test_running_statistics_average_all_batches_before_they_follow(momentum):
+    """Against torch's average of all batches, turned into its exponential one after 1/momentum."""
+    torch.manual_seed(0)
+    layer = randomised(DomainBatchNorm(3, 2, momentum=momentum), seed=0)
+    plains = [nn.BatchNorm2d(3, momentum=None) for _ in range(2)]
+    for n in range(1, 16):
+        x, ids = torch.randn(8, 3, 4, 4) * n + n, torch.tensor([0, 0, 0, 0, 0, 0, 0, n % 3 == 0])
+        layer.by_domain(x, ids, torch.ones_like(ids, dtype=torch.bool))
+        for d in ids.unique():
+            if momentum and plains[d].num_batches_tracked >= 1 / momentum:
+                plains[d].momentum = momentum
+            plains[d](x[ids == d])
+            close(layer.running_mean[d], plains[d].running_mean)
+            biased = plains[d].running_var * (1 - 1 / x[ids == d][:, 0].numel())
+            if n < 3:
+                close(layer.running_var[d], biased)
+    assert layer.num_batches_tracked.tolist() == [15, 5]
 
 
 @settings(max_examples=50, deadline=None)
@@ -121,6 +143,7 @@ def test_each_domain_is_normalised_as_its_batch_alone(
 def test_half_precision_is_float32_rounded(sizes, dtype, training, middle, seed):
     """Every domain against a `BatchNorm` in float32 that is given the same rounded values."""
     layer = randomised(DomainBatchNorm(3, len(sizes)), seed).train(training)
+    layer.num_batches_tracked.fill_(1000)
     before = layer.running_mean.clone(), layer.running_var.clone()
     ids = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     x = torch.randn(len(ids), 3, 4, 5, generator=torch.Generator().manual_seed(seed)) + middle
@@ -155,6 +178,7 @@ def test_training_agrees_with_split_batch_norm():
     convert_splitbn_model = pytest.importorskip("timm.layers").convert_splitbn_model
     torch.manual_seed(0)
     layer = DomainBatchNorm(3, 4, momentum=0.1)
+    layer.num_batches_tracked.fill_(1000)
     split = convert_splitbn_model(nn.Sequential(nn.BatchNorm2d(3)), num_splits=4)[0]
     x = torch.randn(4 * 5, 3, 6, 6) * 3 + 1
     ids = torch.arange(4).repeat_interleave(5)

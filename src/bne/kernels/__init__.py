@@ -33,6 +33,7 @@ def by_batch(
     members: Tensor,
     population: tuple[Tensor, Tensor] | None,
     num_domains: int,
+    tracked: Tensor | None,
     momentum: float,
     eps: float,
 ) -> Tensor:
@@ -43,14 +44,17 @@ def by_batch(
         affine: γ and β, (C,) each.
         domains: (R,) int64.
         members: (R,) bool.
-        population: running means and variances, (K, C), updated here; they stand in where a domain
-            has fewer than two values.
+        population: running means and variances, (K, C); they stand in where a domain has fewer
+            than two values.
         num_domains: K.
-        momentum: share of the batch in the running statistics.
+        tracked: (K,) int64, how many batches the running statistics have seen. These and it are
+            updated here; None leaves them as they are.
+        momentum: least share of a new batch in the running statistics.
         eps: added to the variance.
     """
     groups = _Groups(num_domains, domains.contiguous(), members.contiguous())
-    return _normalise(x, affine, groups, population or (None, None), momentum, eps)[0]
+    track = None if tracked is None or population is None else (tracked, momentum)
+    return _normalise(x, affine, groups, population or (None, None), track, eps)[0]
 
 
 def by_population(
@@ -62,14 +66,14 @@ def by_population(
 ) -> Tensor:
     """Normalises every row by given statistics of its domain, (K, C) each; see `by_batch`."""
     groups = _Groups(len(population[0]), domains.contiguous(), None)
-    return _normalise(x, affine, groups, population, 0.0, eps)[0]
+    return _normalise(x, affine, groups, population, None, eps)[0]
 
 
 def by_instance(
     x: Tensor, affine: tuple[Tensor | None, Tensor | None], eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalises every row by its own statistics, and gives them too, (R, C) each."""
-    return _normalise(x, affine, _Groups(x.shape[0], None, None), (None, None), 0.0, eps)
+    return _normalise(x, affine, _Groups(x.shape[0], None, None), (None, None), None, eps)
 
 
 class _Groups(NamedTuple):
@@ -159,14 +163,14 @@ def _normalise(
     affine: tuple[Tensor | None, Tensor | None],
     groups: _Groups,
     population: tuple[Tensor | None, Tensor | None],
-    momentum: float,
+    track: tuple[Tensor, float] | None,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The normalised activations, and the groups' means and variances, (G, C) each."""
     # Kernels are launched on the current device, wherever their tensors are.
     with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
         result: tuple[Tensor, Tensor, Tensor] = _Normalise.apply(
-            x, *affine, groups, population, momentum, eps
+            x, *affine, groups, population, track, eps
         )
     return result
 
@@ -180,7 +184,7 @@ class _Normalise(torch.autograd.Function):
         bias: Tensor | None,
         groups: _Groups,
         population: tuple[Tensor | None, Tensor | None],
-        momentum: float,
+        track: tuple[Tensor, float] | None,
         eps: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         x = _dense(x)
@@ -193,7 +197,7 @@ class _Normalise(torch.autograd.Function):
                 mean, var = mean.clone(), var.clone()
             count = mean
         else:
-            mean, var, count = _statistics(x, view, groups, population, momentum)
+            mean, var, count = _statistics(x, view, groups, population, track)
         y = torch.empty_like(x)
         programs.apply[view.elementwise()](
             x, y, mean, var, weight, bias, groups.of_row, eps,
@@ -248,7 +252,7 @@ def _statistics(
     view: _View,
     groups: _Groups,
     population: tuple[Tensor | None, Tensor | None],
-    momentum: float,
+    track: tuple[Tensor, float] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Means and variances of the groups, (G, C), and how many values each has, (G,)."""
     partial = view.partial(x)
@@ -261,7 +265,12 @@ def _statistics(
     count = x.new_empty(groups.number, dtype=torch.float32)
     width = min(32, triton.next_power_of_2(channels))
     programs.statistics[(groups.number, triton.cdiv(channels, width))](
-        *partial, mean, var, count, *population, groups.of_row, groups.members, momentum,
+        *partial, mean, var, count, *population, groups.of_row, groups.members,
         rows, positions, channels, view.chunk, view.chunks, 64, width, num_warps=4,
     )  # fmt: skip
+    if track is not None:
+        width = min(1024, triton.next_power_of_2(channels))
+        programs.track[(groups.number,)](
+            mean, var, count, *population, *track, channels, width, num_warps=4
+        )
     return mean, var, count

@@ -37,7 +37,8 @@ def moments(
         squares += value * value
     size = (last - first).to(tl.float32)
     shift = tl.sum(total, 0) / size
-    var = tl.maximum(tl.sum(squares, 0) / size - shift * shift, 0)
+    var = tl.sum(squares, 0) / size - shift * shift
+    var = tl.where(var < 0, 0.0, var)  # `maximum` would make 0 of NaN
     place = (row * chunks + part) * channels + channel
     tl.store(means + place, tl.sum(origin, 0) + shift, mask=known)
     tl.store(variances + place, var, mask=known)
@@ -45,11 +46,11 @@ def moments(
 
 @triton.jit
 def statistics(
-    means, variances, mean, var, count, running_mean, running_var, of_row, members, momentum,
+    means, variances, mean, var, count, running_mean, running_var, of_row, members,
     rows, positions, channels, chunk, chunks,
     PARTS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Pools the chunks of every group by the law of total variance; follows the population."""
+    """Pools the chunks of every group by the law of total variance."""
     group = tl.program_id(0)
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     known = channel < channels
@@ -92,21 +93,52 @@ def statistics(
     if running_mean is not None:
         old_mean = tl.load(running_mean + place, mask=known, other=0).to(tl.float32)
         old_var = tl.load(running_var + place, mask=known, other=1).to(tl.float32)
-        if size > 1:
-            if momentum > 0:  # or nothing is to be tracked, and 0 * inf would be
-                new_mean = old_mean + momentum * (middle - old_mean)
-                new_var = old_var + momentum * (spread - old_var)
-                tl.store(running_mean + place, new_mean, mask=known)
-                tl.store(running_var + place, new_var, mask=known)
-        else:
-            middle = old_mean
-            spread = old_var
+        middle = tl.where(size > 1, middle, old_mean)
+        spread = tl.where(size > 1, spread, old_var)
     else:  # as a fresh layer's: nothing is known of a domain without a variance
         middle = tl.where(size > 1, middle, 0.0)
         spread = tl.where(size > 1, spread, 1.0)
     tl.store(mean + place, middle, mask=known)
     tl.store(var + place, spread, mask=known)
     tl.store(count + group, size)
+
+
+@triton.jit
+def track(
+    mean, var, count, running_mean, running_var, tracked, momentum, channels, WIDTH: tl.constexpr
+):  # fmt: skip
+    """Lets the running statistics of every group follow, if all its channels are finite."""
+    group = tl.program_id(0)
+    if tl.load(count + group) > 1:
+        unhealthy = tl.zeros((WIDTH,), tl.int32)
+        for start in range(0, channels, WIDTH):
+            channel = start + tl.arange(0, WIDTH)
+            known = channel < channels
+            place = group.to(tl.int64) * channels + channel
+            middle = tl.load(mean + place, mask=known, other=0)
+            spread = tl.load(var + place, mask=known, other=0)
+            finite = (tl.abs(middle) < float("inf")) & (tl.abs(spread) < float("inf"))
+            unhealthy += tl.where(finite, 0, 1)
+        if tl.sum(unhealthy, 0) == 0:
+            seen = tl.load(tracked + group) + 1
+            tl.store(tracked + group, seen)
+            step = tl.maximum(momentum, 1 / seen.to(tl.float32))
+            for start in range(0, channels, WIDTH):
+                channel = start + tl.arange(0, WIDTH)
+                known = channel < channels
+                place = group.to(tl.int64) * channels + channel
+                middle = tl.load(mean + place, mask=known, other=0)
+                old = tl.load(running_mean + place, mask=known, other=0).to(tl.float32)
+                tl.store(running_mean + place, _between(old, middle, step), mask=known)
+                spread = tl.load(var + place, mask=known, other=0)
+                old = tl.load(running_var + place, mask=known, other=0).to(tl.float32)
+                tl.store(running_var + place, _between(old, spread, step), mask=known)
+
+
+@triton.jit
+def _between(old, new, step):
+    """A step from old to new, as `torch.lerp` takes it: a step of 1 gives the new to the digit."""
+    return tl.where(step < 0.5, old + step * (new - old), new - (new - old) * (1 - step))
 
 
 @triton.jit
