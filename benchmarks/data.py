@@ -28,15 +28,13 @@ from torch import Tensor
 
 from bne.data.augment import Augmentation, Strength
 from bne.data.batches import DomainBatches
-from bne.data.cache import prepare
-from bne.data.cores import usable_cores
+from bne.data.cache import PreparedImages, prepare
+from bne.data.decoding import usable_cores
 from bne.data.feed import Feed
-from bne.data.images import ImageFile, ImageSet, decode
-from bne.data.prepared import PreparedImages
-from bne.data.resize import resize
+from bne.data.images import ImageFile, ImageSet, decode, resize
 from bne.data.sources import open_images
 from bne.methods import BNE, DeepAll
-from bne.models.inputs import Preprocessing
+from bne.models.registry import Preprocessing
 
 TRAIN_SIZES = {"art_painting": 1840, "cartoon": 2107, "sketch": 3531}  # PACS, target photo
 PACS_EPOCH = 220  # steps

@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.engine.precision import effective
 from bne.models import build
 from bne.speed import Measurement, Settings
 from bne.speed.clock import Timing, time_cases
@@ -30,6 +29,7 @@ from bne.speed.records import append, circumstances, record
 from bne.speed.settings import Case
 from bne.speed.table import markdown
 from bne.speed.work import CLASSES, make_images, make_labels, make_work, training_step
+from bne.training.inputs import effective
 
 
 class NaiveNorm(nn.Module):

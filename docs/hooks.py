@@ -14,9 +14,9 @@ import typer
 import yaml
 from mkdocs.structure.files import File, Files
 
+from bne.benchmark.reference import tables
 from bne.cli.app import app
-from bne.engine.recipe_files import Experiment, load_experiment, names
-from bne.evaluation.reference import tables
+from bne.recipes.files import Experiment, load_experiment, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING
 import torch
 
 import bne
+from bne.core.surgery import domain_layers
 from bne.data.cache import prepare
 from bne.data.feed import Feed
 from bne.data.sources import open_images
 from bne.data.transform import EvalTransform
-from bne.evaluation.observing import sample
-from bne.models.factory import build
-from bne.models.inputs import Preprocessing
-from bne.surgery import domain_layers
+from bne.inspection.observe import sample
+from bne.models.build import build
+from bne.models.registry import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -30,12 +30,12 @@ from page.tables_section import missing_section, tables_section
 from page.variation_section import variation_section
 from page.where_section import classes_section, steps_section, weights_section
 
-from bne.evaluation.records import read
+from bne.benchmark.records import read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 HERE = Path(__file__).resolve().parent
 RECORDS = HERE / "pacs-resnet18"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
-from bne.evaluation.records import Record
-from bne.evaluation.tables import percent
+from bne.benchmark.records import Record
+from bne.benchmark.tables import percent
 
 Value = Callable[[Record], float | None]
 

@@ -7,20 +7,19 @@ from functools import cache, cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
-from bne.engine.recipe_files import load
-from bne.evaluation.experiments import choose
-from bne.evaluation.identity import settings as settings_of
-from bne.evaluation.plan import plan
-from bne.evaluation.tables import find_records
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.records import settings as settings_of
+from bne.benchmark.tables import find_records
+from bne.recipes.files import load
 from page.words import listed, value_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.engine.recipe_files import Experiment
-    from bne.evaluation.plan import Item
-    from bne.evaluation.records import Record
-    from bne.evaluation.tables import Found
+    from bne.benchmark.plan import Item
+    from bne.benchmark.records import Record
+    from bne.benchmark.tables import Found
+    from bne.recipes.files import Experiment
 
 WEIGHTS = "resnet18_imagenet.safetensors"
 WEIGHTS_NAME = "resnet18_imagenet (reconstructed torchvision V1)"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bne.evaluation.cells import AWAITED, Cell, signed
-from bne.evaluation.grid import LABELS
-from bne.evaluation.reference import AVERAGE, find_table
-from bne.evaluation.tables import percent
+from bne.benchmark.reference import AVERAGE, find_table
+from bne.benchmark.render import LABELS
+from bne.benchmark.tables import AWAITED, Cell, percent, signed
 from page import gaps
 from page.campaign import (
     ABLATION,
@@ -26,7 +25,7 @@ from page.words import listed, table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 _LENGTH = {"train.epochs", "train.warm_up", "exact_statistics"}
 _BOTH = (*METHODS, "gap", "seeds")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bne.evaluation.tables import percent
+from bne.benchmark.tables import percent
 
 if TYPE_CHECKING:
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 
 def course(record: Record) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import signed
+from bne.benchmark.tables import signed
 from page.campaign import PAPERS, papers_settings, target
 from page.course import course, last_third
 from page.kinds import by_kind
@@ -15,7 +15,7 @@ from page.words import listed, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
     Runs = dict[str, dict[str, list[list[float]]]]
 

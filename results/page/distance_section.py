@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bne.evaluation.reference import find_table
+from bne.benchmark.reference import find_table
 from page.campaign import target
 from page.kinds import kind
 from page.words import table
@@ -13,7 +13,7 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
     Matrix = Mapping[str, Mapping[str, float]]
 

@@ -6,8 +6,8 @@ from functools import cache
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bne.engine.recipe_files import load
-from bne.evaluation.cells import signed
+from bne.benchmark.tables import signed
+from bne.recipes.files import load
 from page.campaign import ABLATION, BNE, DEEPALL, RECIPE, WEIGHTS, Wanted, difference
 from page.search import (
     METHODS,
@@ -25,8 +25,8 @@ from page.words import listed, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.engine.recipe import Recipe
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
+    from bne.recipes.schema import Recipe
     from page.search import Tuning
 
 RULE = (

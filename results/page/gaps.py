@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED, Cell, average, signed
-from bne.evaluation.reference import AVERAGE, SUMMARIES
-from bne.evaluation.results import result_tables
+from bne.benchmark.reference import AVERAGE, SUMMARIES
+from bne.benchmark.render import result_tables
+from bne.benchmark.tables import AWAITED, Cell, average, signed
 from page.campaign import standing_for, target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.evaluation.records import Record
-    from bne.evaluation.tables import Rule, Table
+    from bne.benchmark.records import Record
+    from bne.benchmark.tables import Rule, Table
     from page.campaign import Wanted
 
     Row = Mapping[str, Cell]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import NONE, Cell, average, signed
+from bne.benchmark.tables import NONE, Cell, average, signed
 from page import analyses
 from page.campaign import target
 from page.kinds import by_kind
@@ -14,7 +14,7 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
     from page.analyses import Value
 
     Kinds = Mapping[str, list[Record]]

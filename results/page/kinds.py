@@ -11,7 +11,7 @@ from page.words import settings_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 
 def kind(record: Record) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED, Cell
-from bne.evaluation.reference import AVERAGE
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.tables import AWAITED, Cell
 from page import gaps
 from page.campaign import (
     ABLATION,
@@ -23,7 +23,7 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 # Table, row of it, and what it is called here.
 ROWS = (

@@ -7,8 +7,8 @@ from itertools import pairwise
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED, signed
-from bne.evaluation.reference import AVERAGE
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.tables import AWAITED, signed
 from page import gaps
 from page.campaign import ABLATION, BNE, DEEPALL, FREEZE, NORMALISATION, ROW_A, ROW_B, paper_table
 from page.words import listed, table
@@ -16,7 +16,7 @@ from page.words import listed, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 # The paper's order, best first.
 ORDERS = (

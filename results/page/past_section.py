@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED, Cell, average
-from bne.evaluation.grid import LABELS
-from bne.evaluation.reference import AVERAGE
-from bne.evaluation.tables import cell, percent
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.render import LABELS
+from bne.benchmark.tables import AWAITED, Cell, average, cell, percent
 from page import analyses, gaps
 from page.campaign import BNE, DEEPALL, paper_table, strong
 from page.search import last_epoch
@@ -16,8 +15,8 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
-    from bne.evaluation.tables import Found
+    from bne.benchmark.records import Record
+    from bne.benchmark.tables import Found
 
 
 def strong_section(records: Sequence[Record]) -> str:

@@ -6,8 +6,7 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import AWAITED
-from bne.evaluation.tables import RULES, accuracy
+from bne.benchmark.tables import AWAITED, RULES, accuracy
 from page.campaign import WEIGHTS, WEIGHTS_NAME, target
 from page.kinds import by_kind
 from page.words import listed, plural, table
@@ -15,7 +14,7 @@ from page.words import listed, plural, table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
     from page.campaign import Wanted
 
 

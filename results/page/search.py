@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Literal
 
-from bne.evaluation.tables import percent
+from bne.benchmark.tables import percent
 from page.campaign import difference, target
 from page.words import number, settings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 Statistics = Literal["running", "exact"]
 METHODS = ("deepall", "bne")

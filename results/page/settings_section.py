@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import NONE, signed
+from bne.benchmark.tables import NONE, signed
 from page.campaign import target
 from page.final import final_section, winner
 from page.search import (
@@ -21,7 +21,7 @@ from page.words import listed, plural, table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
     from page.search import Setting, Tuning
 
 

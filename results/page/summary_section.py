@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import signed
-from bne.evaluation.reference import AVERAGE
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.tables import signed
 from page import gaps
 from page.campaign import ABLATION, BNE, DEEPALL, paper_table, papers_settings
 from page.order_section import orders
@@ -15,8 +15,8 @@ from page.words import plural
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.cells import Cell
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
+    from bne.benchmark.tables import Cell
     from page.campaign import Wanted
 
 

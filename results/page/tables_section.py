@@ -6,16 +6,15 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from bne.evaluation.render import markdown
-from bne.evaluation.results import result_grid
+from bne.benchmark.render import markdown, result_grid
 from page.campaign import WEIGHTS, WEIGHTS_NAME
 from page.words import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
-    from bne.evaluation.tables import Found
+    from bne.benchmark.records import Record
+    from bne.benchmark.tables import Found
     from page.campaign import Wanted
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bne.evaluation.cells import Cell
-from bne.evaluation.reference import AVERAGE
-from bne.evaluation.tables import accuracy
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.tables import Cell, accuracy
 from page import gaps
 from page.campaign import WEIGHTS, difference, target
 from page.kinds import by_kind
@@ -16,7 +15,7 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
+    from bne.benchmark.records import Record
 
 WHOLE = "bne"  # the kind of BNE (c) under the standard settings
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.tables import Cell, average, cell, percent, signed
 from bne.data.benchmarks import BENCHMARKS
-from bne.evaluation.cells import Cell, average, signed
-from bne.evaluation.reference import AVERAGE
-from bne.evaluation.tables import cell, percent
 from page import analyses, gaps
 from page.campaign import (
     ABLATION,
@@ -27,8 +26,8 @@ from page.words import table
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.evaluation.records import Record
-    from bne.evaluation.tables import Found
+    from bne.benchmark.records import Record
+    from bne.benchmark.tables import Found
     from page.analyses import Value
 
 LETTERS = {DEEPALL: "DeepAll", ROW_A: "(a)", ROW_B: "(b)", BNE: "(c)"}

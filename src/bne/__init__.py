@@ -8,12 +8,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bne import distances
-    from bne.distances import bhattacharyya, uniform, wasserstein
-    from bne.embedding import Embedding
-    from bne.ensemble import DomainEnsemble, convert, revert
-    from bne.norm import DomainBatchNorm
-    from bne.prediction import Prediction
+    from bne.core import distances
+    from bne.core.distances import bhattacharyya, uniform, wasserstein
+    from bne.core.embedding import Embedding
+    from bne.core.ensemble import DomainEnsemble, Prediction, convert, revert
+    from bne.core.norm import DomainBatchNorm
 
 __all__ = [
     "DomainBatchNorm",

@@ -9,11 +9,11 @@ import pytest
 from bne.cli import analyze
 from bne.data.cache import prepare
 from bne.data.sources import open_images
-from bne.engine.result import Result
-from bne.engine.run import run
-from bne.evaluation.analysis import analyse
+from bne.inspection.analysis import analyse
+from bne.training.folder import Result
+from bne.training.run import run
+from tests.benchmark.test_execute import item, write_pictures
 from tests.cli.test_data_check import bne
-from tests.evaluation.test_benchmark import item, write_pictures
 
 Trained = tuple[Path, Path, Result]
 

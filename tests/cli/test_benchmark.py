@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bne.evaluation.records import read
+from bne.benchmark.records import read
+from tests.benchmark.test_execute import write_pictures
+from tests.benchmark.test_ray import figures
 from tests.cli.test_data_check import bne
-from tests.evaluation.test_benchmark import write_pictures
-from tests.evaluation.test_ray_engine import figures
 
 SMALL = (
     "backbone=small_cnn weights=null resize=32 per_domain=4 validation=0.2 head.epochs=1 "
@@ -110,7 +110,7 @@ def test_a_report_of_what_is_recorded(
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("nothing is to be trained")
 
-    monkeypatch.setattr("bne.engine.run.run", fail)
+    monkeypatch.setattr("bne.training.run.run", fail)
     wanted = ("--benchmark", "pacs", "--targets", "photo", "--json")
     assert bne(*command, *wanted) == 0
     figures = json.loads(capsys.readouterr().out)["figures"]
@@ -167,7 +167,7 @@ def test_a_failed_run_is_told(
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("[bold] no luck")
 
-    monkeypatch.setattr("bne.engine.run.run", fail)
+    monkeypatch.setattr("bne.training.run.run", fail)
     command = ("benchmark", "--data", data, "--out", tmp_path, *SETTINGS, "--targets", "photo")
     assert bne(*command, "--json") == 1
     captured = capsys.readouterr()

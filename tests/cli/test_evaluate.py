@@ -6,10 +6,10 @@ import pytest
 
 from bne.data.cache import prepare
 from bne.data.sources import open_images
-from bne.engine.run import run
+from bne.training.run import run
+from tests.benchmark.test_execute import item, write_pictures
 from tests.cli.test_benchmark import SETTINGS
 from tests.cli.test_data_check import bne
-from tests.evaluation.test_benchmark import item, write_pictures
 
 
 @pytest.fixture(scope="module")

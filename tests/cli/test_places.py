@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bne.evaluation.records import read
+from bne.benchmark.records import read
+from tests.benchmark.test_execute import write_pictures
 from tests.cli.test_benchmark import SETTINGS
 from tests.cli.test_data_check import bne
-from tests.evaluation.test_benchmark import write_pictures
 
 
 @pytest.fixture(scope="module")

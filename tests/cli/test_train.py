@@ -13,8 +13,8 @@ import yaml
 from PIL import Image
 
 from bne import cli
-from bne.engine.recipe import Recipe
-from bne.engine.recipe_files import load, names
+from bne.recipes.files import load, names
+from bne.recipes.schema import Recipe
 
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
@@ -129,7 +129,7 @@ def test_an_interrupted_run_is_resumed(
 ) -> None:
     import signal
 
-    from bne.engine import listeners
+    from bne.training import listeners
 
     command = ("train", "--data", data, "--target", "sketch", *SMALL)
     assert bne(*command, "--out", "whole") == 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from bne.data import colour
+from bne.data import augment
 
 FACTORS = torch.tensor([0.0, 0.7, 1.0, 1.3, 2.5, 0.4])
 TURNS = torch.tensor([-0.5, -0.3, 0.0, 0.1, 0.25, 0.5])
@@ -23,10 +23,10 @@ def pictures() -> torch.Tensor:
 @pytest.mark.parametrize(
     ("ours", "theirs", "strengths"),
     [
-        (colour.adjust_brightness, tv.adjust_brightness, FACTORS),
-        (colour.adjust_contrast, tv.adjust_contrast, FACTORS),
-        (colour.adjust_saturation, tv.adjust_saturation, FACTORS),
-        (colour.adjust_hue, tv.adjust_hue, TURNS),
+        (augment.adjust_brightness, tv.adjust_brightness, FACTORS),
+        (augment.adjust_contrast, tv.adjust_contrast, FACTORS),
+        (augment.adjust_saturation, tv.adjust_saturation, FACTORS),
+        (augment.adjust_hue, tv.adjust_hue, TURNS),
     ],
 )
 def test_each_image_changes_as_torchvision_would_change_it(
@@ -45,7 +45,7 @@ def test_each_image_changes_as_torchvision_would_change_it(
 def test_colour_is_dropped_where_chosen() -> None:
     images = pictures()
     chosen = torch.tensor([True, False] * 3)
-    changed = colour.drop_colour(images, chosen)
+    changed = augment.drop_colour(images, chosen)
     for i, image in enumerate(images):
         expected = tv.rgb_to_grayscale(image, num_output_channels=3) if chosen[i] else image
         torch.testing.assert_close(changed[i], expected)

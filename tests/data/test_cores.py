@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from bne.data.cores import usable_cores
+from bne.data.decoding import usable_cores
 
 
 def test_only_the_cores_given_to_the_process_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torchvision.transforms.v2 import functional as tv
 
-from bne.data.crops import centre_crop, crop, pick, resized_crop
+from bne.data.transform import centre_crop, crop, pick, resized_crop
 
 FLIP = torch.tensor([True, False, True, False])
 

@@ -4,8 +4,7 @@ from pathlib import Path
 import pytest
 
 from bne.data.decoding import CHUNK, UNREADABLE, decode_to_file, digest_all
-from bne.data.images import DataError, ImageFile, decode
-from bne.data.resize import resize
+from bne.data.images import DataError, ImageFile, decode, resize
 from bne.data.sources import open_images
 from tests.data.small import names, write
 

@@ -9,10 +9,10 @@ import torch
 
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
+from bne.data.cache import PreparedImages
 from bne.data.feed import AHEAD, Feed, ahead, fits
 from bne.data.images import ImageFile, ImageSet
-from bne.data.prepared import PreparedImages
-from bne.models.inputs import Preprocessing
+from bne.models.registry import Preprocessing
 
 SETS = {"art": range(10), "photo": range(10, 30)}
 CROPS = Augmentation("paper", Preprocessing(4), seed=3)
@@ -162,8 +162,8 @@ from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
 from bne.data.feed import Feed
 from bne.data.images import ImageFile, ImageSet
-from bne.data.prepared import PreparedImages
-from bne.models.inputs import Preprocessing
+from bne.data.cache import PreparedImages
+from bne.models.registry import Preprocessing
 
 if sys.argv[1] == "cold":
     Feed._load_kernels = lambda self: None

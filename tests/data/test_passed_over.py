@@ -2,7 +2,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from bne.data.passed_over import count_passed_over, describe
+from bne.data.entries import count_passed_over, describe
 from bne.data.sources import open_images
 from tests.data.small import names, write
 

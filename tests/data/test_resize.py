@@ -3,7 +3,7 @@ import torch
 from PIL import Image
 from torchvision.transforms.v2 import functional as tv
 
-from bne.data.resize import resize, resize_recipe
+from bne.data.images import resize, resize_recipe
 
 
 def noise(width: int, height: int) -> Image.Image:

@@ -12,7 +12,7 @@ from bne.data.feed import Feed
 from bne.data.images import DataError
 from bne.data.sources import open_images
 from bne.data.transform import EvalTransform
-from bne.models.inputs import Preprocessing
+from bne.models.registry import Preprocessing
 
 SMALL = EvalTransform(Preprocessing(24, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), resize=32)
 

@@ -5,14 +5,14 @@ import torch
 
 from bne.demo import METHODS, Settings, compare, experiment
 from bne.demo.experiment import fit, run
-from bne.engine.step import TrainingStep
+from bne.training.loop import TrainingStep
 
 pytest.importorskip("sklearn")
 
 
 @pytest.fixture(scope="module")
 def digits():
-    from bne.data.digits import load
+    from bne.demo.digits import load
 
     return load()
 

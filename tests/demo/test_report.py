@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from bne.data.cache import PreparedImages
 from bne.data.images import ImageFile, ImageSet
-from bne.data.prepared import PreparedImages
 from bne.demo import Outcome, Settings, Unseen
 from bne.demo.report import page
 

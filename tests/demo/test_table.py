@@ -1,8 +1,8 @@
 import pytest
 
+from bne.benchmark.tables import average
 from bne.demo import Outcome
-from bne.demo.table import cells
-from bne.evaluation.cells import average
+from bne.demo.report import cells
 
 
 @pytest.fixture

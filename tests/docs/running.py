@@ -17,7 +17,7 @@ import yaml
 
 from bne import cli
 from bne.cli.app import app
-from bne.engine import recipe_files
+from bne.recipes import files
 from tests.docs.pages import ROOT, blocks
 
 SMALL = {
@@ -114,8 +114,8 @@ def small_recipes(changes: dict[str, Any]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         folder = Path("small-recipes")
         folder.mkdir(exist_ok=True)
-        for name in recipe_files.names():
-            content = {"base": str(recipe_files.FOLDER / f"{name}.yaml"), **changes}
+        for name in files.names():
+            content = {"base": str(files.FOLDER / f"{name}.yaml"), **changes}
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
         patch.setattr(recipe_files, "FOLDER", folder)
         yield

@@ -10,7 +10,7 @@ import typer
 
 import bne
 from bne.cli.app import app
-from bne.engine.recipe_files import names
+from bne.recipes.files import names
 from tests.docs.pages import ROOT
 from tests.docs.running import commands
 

@@ -6,9 +6,9 @@ import typer
 import yaml
 
 from bne.cli.app import app
-from bne.engine.recipe import Recipe
-from bne.engine.recipe_files import names
-from bne.engine.recipe_settings import keys
+from bne.recipes.files import names
+from bne.recipes.schema import Recipe
+from bne.recipes.settings import keys
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "training.md").read_text()

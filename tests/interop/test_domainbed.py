@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from bne.benchmark.records import Record, append, read
 from bne.data.images import DataError
-from bne.evaluation.records import Record, append, read
 from bne.interop.domainbed import export
-from tests.evaluation.examples import item, record
+from tests.benchmark.examples import item, record
 
 RECORDED = Path(__file__).resolve().parents[2] / "results" / "pacs-resnet18"
 Line = dict[str, Any]

@@ -3,7 +3,7 @@ import pytest
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
-from bne.methods.clusters import find_clusters, match
+from bne.methods.pseudo import find_clusters, match
 
 
 def blobs(*sizes, seed=0):

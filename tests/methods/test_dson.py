@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from bne.core.norm import DomainBatchNorm
+from bne.core.surgery import domain_layers
 from bne.methods import BNE, DSON, create
-from bne.methods.dson_norm import OptimisedNorm
-from bne.norm import DomainBatchNorm
-from bne.surgery import domain_layers
+from bne.methods.dson import OptimisedNorm
 from tests.interpreter import needs_kernels
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
@@ -115,7 +115,7 @@ def test_the_layer_by_our_kernels_is_that_without(monkeypatch):
     slope = torch.randn(x.shape)
     found = []
     for used in (False, True):
-        monkeypatch.setattr("bne.fused._pay", lambda _, used=used: used)
+        monkeypatch.setattr("bne.core.kernels._pay", lambda _, used=used: used)
         own, image = copy.deepcopy(layer), x.clone().requires_grad_()
         y = own.by_domain(image, domains, members)
         slopes = torch.autograd.grad(y, [image, *own.parameters()], slope)

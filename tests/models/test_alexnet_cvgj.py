@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bne import models
 from bne.models import registry
-from bne.models.alexnet_cvgj import alexnet_cvgj, from_caffe
+from bne.models.networks import alexnet_cvgj, from_caffe
 from tests.models.caffe_schema import messages
 
 CHANNELS, HIDDEN, CLASSES = (8, 8, 12, 12, 8), 16, 5

@@ -5,7 +5,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bne.models.caffemodel import read_caffemodel
+from bne.models.weights import read_caffemodel
 from tests.models.caffe_schema import messages
 
 CAFFE = messages()

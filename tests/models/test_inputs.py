@@ -5,7 +5,7 @@ from dataclasses import FrozenInstanceError
 import pytest
 from torchvision.models import ResNet18_Weights
 
-from bne.models.inputs import Preprocessing
+from bne.models.registry import Preprocessing
 
 
 def test_defaults_are_torchvisions_constants() -> None:
@@ -19,7 +19,7 @@ def test_defaults_are_torchvisions_constants() -> None:
 
 def test_importing_models_imports_nothing_heavy_but_torch() -> None:
     code = (
-        "import sys; from bne.models.inputs import Preprocessing\n"
+        "import sys; from bne.models.registry import Preprocessing\n"
         "print(*{'torchvision', 'timm', 'safetensors', 'PIL', 'google.protobuf'} & {*sys.modules})"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

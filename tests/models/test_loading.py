@@ -4,9 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from bne.models.backbone import Backbone
-from bne.models.inputs import Preprocessing
-from bne.models.loading import load
+from bne.models.build import load
+from bne.models.registry import Backbone, Preprocessing
 
 
 def create(num_classes: int) -> nn.Module:

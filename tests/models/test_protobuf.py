@@ -5,7 +5,7 @@ from google.protobuf import struct_pb2, timestamp_pb2, wrappers_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bne.models.protobuf import fields, varints
+from bne.models.weights import fields, varints
 
 
 def read(message: bytes) -> list[tuple[int, int | bytes]]:

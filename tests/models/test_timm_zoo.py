@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from bne import models
-from bne.models import timm_zoo
+from bne.models import registry
 
 NAME = "test_resnet"
 META = torch.device("meta")  # where large networks take no memory
@@ -56,7 +56,7 @@ def test_preprocessing_is_timms(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["test_vit", "test_efficientnet", "levit_128s", "test_nfnet"])
 def test_classifiers_start_as_pytorch_starts_linear_layers(name: str) -> None:
-    backbone = timm_zoo.find(name)
+    backbone = registry.find(name)
     assert backbone is not None
     model = backbone.create(512)
     for path in backbone.classifier:
@@ -68,7 +68,7 @@ def test_classifiers_start_as_pytorch_starts_linear_layers(name: str) -> None:
 
 def test_networks_that_are_no_classifiers_are_refused() -> None:
     with pytest.raises(ValueError, match="no classifier of square images"):
-        timm_zoo.find("vit_base_patch16_sapiens2")
+        registry.find("vit_base_patch16_sapiens2")
 
 
 def test_encoders_that_name_a_classifier_but_have_none_are_refused() -> None:

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bne.models.registry import find
-from bne.models.weights_file import read_weights
+from bne.models.weights import read_weights
 
 STATE = {"a.weight": torch.arange(300.0), "a.bias": torch.ones(2)}
 

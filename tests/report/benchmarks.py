@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from bne.engine.recipe_files import Experiment
+from bne.recipes.files import Experiment
+from tests.benchmark.examples import item, record
 from tests.docs.pages import ROOT
-from tests.evaluation.examples import item, record
 from tests.report.models import epochs
 
 RECORDS = ROOT / "results/pacs-resnet18/tables.jsonl"

@@ -1,12 +1,12 @@
 """Analyses of tiny networks on tiny images, and a training that was never carried out."""
 
-from bne.engine.events import Epoch, Score
-from bne.engine.files import plain
-from bne.engine.recipe import Phase, Recipe
-from bne.engine.saved import ModelInfo
+from bne.recipes.schema import Phase, Recipe
 from bne.report.content import Analysis, analyse_images
-from bne.report.training import UNFINISHED, Training
-from tests.evaluation.models import CLASSES, SOURCES, TARGET, trained
+from bne.report.run_folder import UNFINISHED, Training
+from bne.training.events import Epoch, Score
+from bne.training.files import plain
+from bne.training.model_folder import ModelInfo
+from tests.inspection.models import CLASSES, SOURCES, TARGET, trained
 
 STAGES = ("head", "head", "warm-up", "warm-up", "distance training", "distance training")
 

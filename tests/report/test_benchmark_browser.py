@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bne.evaluation.experiments import choose
-from bne.evaluation.plan import plan
-from bne.evaluation.records import read
-from bne.evaluation.tables import find_records
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.records import read
+from bne.benchmark.tables import find_records
 from bne.report.benchmark_page import benchmark_page
 from tests.report.benchmarks import RECORDS, benchmark, experiment
 from tests.report.browsing import HOSTILE, hovered, opened, opened_in_peace

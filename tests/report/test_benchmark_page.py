@@ -10,18 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bne.evaluation.experiments import choose
-from bne.evaluation.plan import plan
-from bne.evaluation.records import read
-from bne.evaluation.results import result_grid
-from bne.evaluation.runs import Outcome
-from bne.evaluation.tables import accuracy_table, find_records
+from bne.benchmark.execute import Outcome
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.records import read
+from bne.benchmark.render import result_grid
+from bne.benchmark.tables import accuracy_table, find_records
 from bne.report import benchmark_page as pages
-from bne.report.benchmark_data import MOST, chart_data
-from bne.report.benchmark_sections import filter_form
-from bne.report.benchmark_summary import progress, verdict
+from bne.report.benchmark_sections import MOST, chart_data, filter_form, progress, verdict
 from bne.report.curves import thinned
-from bne.report.settings_sections import environment_table
+from bne.report.run_sections import environment_table
 from tests.report.benchmarks import RECORDS, benchmark, experiment
 from tests.report.browsing import HOSTILE
 

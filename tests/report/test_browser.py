@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bne.report.write import write_report
+from bne.report.run_page import write_report
 from tests.report.browsing import HOSTILE, hovered, opened, opened_in_peace
 from tests.report.models import analysis, training
 

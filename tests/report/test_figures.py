@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bne.report import figures
-from bne.report.figure_curves import curve_figure
+from bne.report.figures import curve_figure
 
 MANY = [f"domain {k} of a long $name" for k in range(12)]
 SCORES = {name: {"correct": 3, "images": 5} for name in MANY}

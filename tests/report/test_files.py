@@ -12,13 +12,12 @@ import pytest
 import torch
 from PIL import Image
 
-from bne.data.prepared import PreparedImages
-from bne.evaluation.remarkable import Example
-from bne.report import scripts
-from bne.report.latent_sections import example_section
-from bne.report.pictures import SIDES, thumbnails
-from bne.report.theme import looks
-from bne.report.write import write_report
+from bne.data.cache import PreparedImages
+from bne.inspection.examples import Example
+from bne.report import look as scripts
+from bne.report.look import SIDES, looks, thumbnails
+from bne.report.model_sections import example_section
+from bne.report.run_page import write_report
 from tests.report.models import analysis, training
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
-from bne.evaluation.latent_map import choose_layers, flatten
+from bne.inspection.maps import choose_layers, flatten
 from bne.report import content
 from tests.report.models import analysis
 

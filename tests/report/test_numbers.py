@@ -10,13 +10,13 @@ from sklearn.metrics import accuracy_score
 
 from bne.data.images import DataError
 from bne.data.splits import Split
-from bne.evaluation.analysis import analyse
-from bne.evaluation.latent import HELD_OUT, NO_BRANCHES, NO_POINTS, NONE_SEEN
-from bne.evaluation.observing import sample
+from bne.inspection.analysis import analyse
+from bne.inspection.numbers import HELD_OUT, NO_BRANCHES, NO_POINTS, NONE_SEEN
+from bne.inspection.observe import sample
 from bne.methods import DeepAll
 from bne.report import content
 from bne.report.content import SAME_WEIGHTS
-from tests.evaluation.models import SOURCES, TARGET, images_of
+from tests.inspection.models import SOURCES, TARGET, images_of
 from tests.report.models import analysis
 
 EVERYTHING = (*SOURCES, *TARGET)

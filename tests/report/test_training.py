@@ -9,24 +9,24 @@ from pathlib import Path
 import pytest
 import yaml
 
-from bne.engine.events import Score
-from bne.engine.run import run
-from bne.engine.saved import load_model
 from bne.report.curves import Stage, stages
-from bne.report.held_out import held_out_images
-from bne.report.training import (
+from bne.report.run_folder import (
     BEST,
     LAST,
     NO_EPOCH,
     UNFINISHED,
     Training,
     find_model,
+    held_out_images,
     read_training,
 )
-from bne.report.training_sections import accuracy_section, curve_data, what_was_trained
-from bne.report.write import write_report
-from tests.engine.small import images, recipe
+from bne.report.run_page import write_report
+from bne.report.run_sections import accuracy_section, curve_data, what_was_trained
+from bne.training.events import Score
+from bne.training.model_folder import load_model
+from bne.training.run import run
 from tests.report.models import training
+from tests.training.small import images, recipe
 
 
 @pytest.fixture(scope="module")

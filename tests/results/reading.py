@@ -9,9 +9,8 @@ from statistics import fmean, stdev
 from types import ModuleType
 from typing import Any
 
-from bne.engine.recipe_files import load
-from bne.evaluation.identity import settings
-from bne.evaluation.records import Record
+from bne.benchmark.records import Record, settings
+from bne.recipes.files import load
 from tests.docs.pages import ROOT
 
 FOLDER = ROOT / "results" / "pacs-resnet18"

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from bne.evaluation.reference import find_table
+from bne.benchmark.reference import find_table
 from tests.docs.pages import ROOT
 from tests.results.reading import (
     TARGETS,

@@ -5,7 +5,7 @@ from statistics import fmean
 
 import pytest
 
-from bne.evaluation.reference import AVERAGE, find_table
+from bne.benchmark.reference import AVERAGE, find_table
 from tests.results.reading import (
     TARGETS,
     Line,

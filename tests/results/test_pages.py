@@ -12,9 +12,8 @@ from types import ModuleType
 
 import pytest
 
-from bne.engine.recipe_files import load
-from bne.evaluation.identity import settings
-from bne.evaluation.records import Record
+from bne.benchmark.records import Record, settings
+from bne.recipes.files import load
 from tests.results.reading import (
     FOLDER,
     TARGETS,

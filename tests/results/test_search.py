@@ -10,8 +10,8 @@ from types import ModuleType
 import pytest
 from scipy.stats import binom
 
-from bne.engine.recipe_files import load
 from bne.methods.registry import find
+from bne.recipes.files import load
 from tests.cli.test_data_check import bne
 from tests.docs.pages import ROOT
 from tests.results.reading import (

@@ -7,8 +7,8 @@ from statistics import fmean
 import pytest
 from scipy.stats import spearmanr
 
+from bne.benchmark.reference import find_table
 from bne.data.benchmarks import BENCHMARKS
-from bne.evaluation.reference import find_table
 from tests.results.reading import (
     TARGETS,
     Line,

@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 import bne
+from bne.core.surgery import domain_layers
 from bne.models import build
-from bne.surgery import domain_layers
 from tests.networks import randomise_norms
 from tests.speed.settings import settings
 

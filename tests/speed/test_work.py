@@ -2,7 +2,7 @@ import pytest
 import torch
 
 import bne
-from bne.distances import inverse_weights
+from bne.core.distances import inverse_weights
 from bne.speed import PARTS
 from bne.speed.settings import Case
 from bne.speed.work import make_images, make_network, make_work

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 import bne
-from bne.surgery import domain_layers, remove
+from bne.core.surgery import domain_layers, remove
 from tests.networks import randomise_norms
 
 DOMAINS = ["one", "two", "three"]

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bne.evaluation.pool import in_processes
+from bne.benchmark.execute import in_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "results" / "zoo.jsonl"

@@ -32,8 +32,7 @@ def _missing_library(error: Exception) -> str:
 
 def _can_be_mended(error: Exception) -> bool:
     from bne.data.images import DataError
-    from bne.engine.errors import TrainingError
-    from bne.models.extras import MissingLibraryError
+    from bne.errors import MissingLibraryError, TrainingError
 
     return isinstance(error, DataError | TrainingError | MissingLibraryError | OSError)
 
@@ -41,7 +40,7 @@ def _can_be_mended(error: Exception) -> bool:
 def _explain(error: Exception) -> None:
     import typer
 
-    from bne.engine.errors import Interrupted
+    from bne.errors import Interrupted
 
     first = os.environ.get("LOCAL_RANK", "0") == "0"
     if isinstance(error, Interrupted):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bne.report.content import Analysis
-    from bne.report.training import Training
+    from bne.report.run_folder import Training
 
 EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
 
@@ -50,13 +50,13 @@ def analyze(
     from bne.data.images import DataError
 
     try:
-        from bne.report.write import write_report
+        from bne.report.run_page import write_report
     except ModuleNotFoundError as error:
         if error.name != "matplotlib":
             raise
         message = "matplotlib is not installed; pip install 'bne[report]' brings it."
         raise DataError(message) from None
-    from bne.report.training import NO_NETWORK, find_model, read_training
+    from bne.report.run_folder import NO_NETWORK, find_model, read_training
 
     training = read_training(run)
     model, network = find_model(run)
@@ -111,10 +111,10 @@ def _look(
     from rich.console import Console
 
     from bne.data.sources import open_images
-    from bne.engine.recipe_checks import official_split
-    from bne.engine.saved import load_model
+    from bne.recipes.checks import official_split
     from bne.report.content import analyse_images
-    from bne.report.held_out import held_out_images
+    from bne.report.run_folder import held_out_images
+    from bne.training.model_folder import load_model
 
     method, transform, info = load_model(model)
     pictures = open_images(data)

@@ -1,15 +1,218 @@
 """`bne benchmark`: train and test every method on every target, and print the table."""
 
+import json
+import sys
+from contextlib import redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import benchmark_output, benchmark_runs, common
+from bne.cli import common
+from bne.words import duration
 
 if TYPE_CHECKING:
-    from bne.evaluation.runs import Outcome
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from bne.benchmark.execute import Job, Outcome
+    from bne.benchmark.plan import Item
+    from bne.benchmark.ray import Cluster
+    from bne.benchmark.tables import Found, Rule
+    from bne.data.images import ImageSet
+    from bne.recipes.files import Experiment
+
+
+def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None) -> str:
+    """How much there is to do, in a sentence.
+
+    Args:
+        items: of the whole plan.
+        left: those to run now.
+        seconds: that they may take, if it is known.
+    """
+    count = "1 run" if len(items) == 1 else f"{len(items)} runs"
+    if not left:
+        return f"{count}, nothing to do."
+    time = "for how long is not known yet" if seconds is None else f"about {duration(seconds)}"
+    return f"{count}, {len(left)} to do, {time}."
+
+
+def show_plan(
+    items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None, as_json: bool
+) -> None:
+    """Prints every run that is to do."""
+    if as_json:
+        runs = [
+            {"row": i.row, "target": i.target, "seed": i.recipe.seed, "digest": i.digest}
+            for i in left
+        ]
+        typer.echo(json.dumps({"runs": len(items), "to_do": runs, "seconds": seconds}, indent=2))
+        return
+    for item in left:
+        typer.echo(item)
+    typer.echo(summary(items, left, seconds))
+
+
+def show_outcome(console: "Console", outcome: "Outcome") -> None:
+    """Prints how a run ended."""
+    from bne.benchmark.tables import accuracy
+
+    if outcome.record is None:
+        console.print(f"{outcome.item} failed: {outcome.problem}", style="red", soft_wrap=True)
+        return
+    record = outcome.record
+    percent = f"{accuracy(record, 'last'):.1f} %"
+    console.print(f"{outcome.item}: {percent} in {duration(record.seconds)}", soft_wrap=True)
+
+
+def show_table(
+    experiment: "Experiment",
+    found: "Found",
+    rules: "Sequence[Rule]",
+    form: str,
+    as_json: bool,
+    failed: "Sequence[Outcome]",
+) -> None:
+    """Prints the table.
+
+    Args:
+        experiment: that it is of.
+        found: its runs, with their records.
+        rules: by which the tested epoch is chosen.
+        form: "terminal", "md", "latex", "csv" or "html".
+        as_json: print JSON instead.
+        failed: runs, told of in JSON.
+    """
+    from bne.benchmark import render
+    from bne.benchmark.render import result_grid, result_tables
+
+    tables = result_tables(experiment, found, rules)
+    if as_json:
+        problems = [{"run": str(outcome.item), "problem": outcome.problem} for outcome in failed]
+        report = {"figures": render.figures(tables), "failed": problems}
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+        return
+    grid = result_grid(experiment, found, rules)
+    if form == "terminal":
+        from rich.console import Console
+
+        # However narrow the terminal: a figure that is cut short is another figure.
+        Console(highlight=False, width=10_000).print(render.terminal(grid))
+        return
+    texts = {
+        "md": lambda: render.markdown([grid]),
+        "latex": lambda: render.latex([grid]),
+        "html": lambda: render.html([grid]),
+        "csv": lambda: render.comma_separated(tables),
+    }
+    typer.echo(texts[form](), nl=False)
+
+
+def check_report(file: Path) -> None:
+    """Finds what would keep the page from being written, before anything is run."""
+    from bne.data.images import DataError
+    from bne.report.benchmark_page import chart_library
+
+    chart_library()
+    if file.exists() and not file.is_file():  # a device would be replaced
+        kind = "a folder" if file.is_dir() else "no file"
+        raise DataError(f"--report {file} is {kind}; name a file, report.html for example.")
+    folder = file.resolve().parent  # where a new file takes the old one's place
+    common.check_writable(folder, "--report")
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def write_report(
+    file: Path, experiment: "Experiment", found: "Found", failed: "Sequence[Outcome]"
+) -> None:
+    """Writes the page, and says so."""
+    from bne.report.benchmark_page import benchmark_page
+    from bne.training.files import write_text
+
+    write_text(file.resolve(), benchmark_page(experiment, found, failed))  # a link stays one
+    typer.echo(f"{file}: the report.", err=True)
+
+
+def choose_cluster(
+    on_ray: bool, address: str | None, gpus_per_run: float | None, parallel: int
+) -> "Cluster | None":
+    """The Ray cluster, if one is wanted."""
+    from bne.data.images import DataError
+
+    if not on_ray:
+        given = {"--ray-address": address, "--gpus-per-run": gpus_per_run}
+        for name, value in given.items():
+            if value is not None:
+                raise DataError(f"{name} is for Ray; add --engine ray, or leave it out.")
+        return None
+    if parallel > 1:
+        raise DataError("--parallel is for --engine local; Ray goes by --gpus-per-run instead.")
+    from bne.benchmark.ray import Cluster
+
+    return Cluster(address, gpus_per_run or 1.0)
+
+
+def check(
+    items: "Sequence[Item]", images: "ImageSet", split_file: Path | None, *, allow_gaps: bool
+) -> None:
+    """Finds what is wrong with any of the runs before the first one starts."""
+    from bne.recipes.checks import check_data, check_settings
+
+    for row in {item.row: item for item in items}.values():
+        check_settings(row.recipe)
+    for item in {(item.row, item.target): item for item in items}.values():
+        check_data(item.recipe, images, split_file, allow_gaps=allow_gaps)
+
+
+def carry_out(
+    items: "Sequence[Item]",
+    images: "ImageSet",
+    split_file: Path | None,
+    job: "Job",
+    cluster: "Cluster | None",
+) -> "list[Outcome]":
+    """Carries out the runs; returns those that failed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from bne.benchmark.execute import execute
+    from bne.benchmark.ray import execute_on_ray
+
+    console = Console(stderr=True, markup=False, highlight=False)
+    readable = images
+    if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
+        for size in {item.recipe.resize for item in items}:
+            prepared = common.prepare(images, job.cache, size, skip_bad=job.skip_bad, show=True)
+            readable = prepared.images
+    if len(readable) < len(images):
+        check(items, readable, split_file, allow_gaps=job.allow_gaps)
+    _show_notes(items, readable, split_file)
+    outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
+    bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    failed = []
+    # Ray prints on stdout when a worker dies, and that is for the table.
+    with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
+        task = progress.add_task("Training networks", total=len(items))
+        for outcome in outcomes:
+            show_outcome(console, outcome)
+            progress.advance(task)
+            if outcome.record is None:
+                failed.append(outcome)
+    return failed
+
+
+def _show_notes(items: "Sequence[Item]", images: "ImageSet", split_file: Path | None) -> None:
+    """Says what one should know of the runs, and how images are held out."""
+    from bne.recipes.checks import held_out_way
+
+    recipes = {(item.row, item.target): item.recipe for item in items}.values()
+    common.show_notes(recipes, images, split_file)
+    for way in dict.fromkeys(held_out_way(recipe, split_file) for recipe in recipes):
+        typer.echo(f"Held out for validation: source images, {way}.", err=True)
+
 
 EPILOG = (
     "Example: bne benchmark --data data/pacs --table ablation-pacs-resnet18 --seeds 3"
@@ -148,17 +351,14 @@ def benchmark(
     and the table, and the page of --report, always show what is recorded. Exits with 1 when a run
     failed.
     """
+    from bne.benchmark.execute import Job
+    from bne.benchmark.plan import choose, estimate, official_by_records, plan
+    from bne.benchmark.records import outdated, read
+    from bne.benchmark.tables import RULES, find_records
     from bne.data.sources import open_images
-    from bne.engine.recipe_checks import official_split
-    from bne.evaluation.experiments import choose
-    from bne.evaluation.plan import estimate, official_by_records, plan
-    from bne.evaluation.records import outdated, read
-    from bne.evaluation.runs import Job
-    from bne.evaluation.tables import RULES, find_records
+    from bne.recipes.checks import official_split
 
-    cluster = benchmark_runs.choose_cluster(
-        engine is Engine.RAY, ray_address, gpus_per_run, parallel
-    )
+    cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
     file = records or out / "records.jsonl"
     known = read(file)
     images = open_images(data) if data else None
@@ -191,17 +391,17 @@ def benchmark(
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
     if images:
-        benchmark_runs.check(left, images, split_file, allow_gaps=allow_gaps)
+        check(left, images, split_file, allow_gaps=allow_gaps)
     if dry_run:
-        return benchmark_output.show_plan(items, left, seconds, as_json)
+        return show_plan(items, left, seconds, as_json)
     if report:
-        benchmark_output.check_report(report)
+        check_report(report)
     if data and left:
         common.check_folder(out, data)
         common.check_writable(file, "--records")
     failed: list[Outcome] = []
     if data and images:
-        typer.echo(benchmark_output.summary(items, left, seconds), err=True)
+        typer.echo(summary(items, left, seconds), err=True)
         # What auto is, a cluster says itself.
         place = device if cluster else common.choose_device(device)
         job = Job(
@@ -216,12 +416,12 @@ def benchmark(
             skip_bad=skip_bad,
             allow_gaps=allow_gaps,
         )
-        failed = benchmark_runs.carry_out(left, images, split_file, job, cluster)
+        failed = carry_out(left, images, split_file, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
-    benchmark_output.show_table(experiment, found, rules, output.value, as_json, failed)
+    show_table(experiment, found, rules, output.value, as_json, failed)
     if report:
-        benchmark_output.write_report(report, experiment, found, failed)
+        write_report(report, experiment, found, failed)
     if failed:
         raise typer.Exit(1)
     return None

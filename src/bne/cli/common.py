@@ -9,9 +9,9 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
+    from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet
-    from bne.data.prepared import PreparedImages
-    from bne.engine.recipe import Recipe
+    from bne.recipes.schema import Recipe
 
 SOURCES = "A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV."
 
@@ -54,7 +54,7 @@ Settings = Annotated[
 def parse_settings(settings: list[str]) -> dict[str, Any]:
     """The values of `--set key=value`, by dotted key."""
     from bne.data.images import DataError
-    from bne.engine.yaml_text import parse
+    from bne.recipes.files import parse
 
     parsed = {}
     for setting in settings:
@@ -168,7 +168,7 @@ def prepare(
 
 def show_notes(recipes: "Iterable[Recipe]", images: "ImageSet", split_file: Path | None) -> None:
     """Says once what one should know of runs though nothing is wrong."""
-    from bne.engine.recipe_notes import notes
+    from bne.recipes.checks import notes
 
     for note in dict.fromkeys(n for recipe in recipes for n in notes(recipe, images, split_file)):
         typer.echo(f"Note: {note}", err=True)

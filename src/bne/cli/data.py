@@ -1,4 +1,4 @@
-"""`bne data`: look after the images."""
+"""`bne data prepare`: decode and resize the images of a dataset once, ahead of training."""
 
 import json
 from dataclasses import asdict, replace
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common, data_prepare
+from bne.cli import common
 
 if TYPE_CHECKING:
     from bne.data.check import Report
@@ -64,8 +64,8 @@ def _check(path: Path, benchmark: str | None) -> "Report":
 
     from bne.data.benchmarks import find_benchmark
     from bne.data.check import check as check_images
+    from bne.data.entries import count_passed_over, describe
     from bne.data.images import DataError
-    from bne.data.passed_over import count_passed_over, describe
     from bne.data.sources import open_images
 
     declaration = find_benchmark(benchmark) if benchmark else None
@@ -112,7 +112,7 @@ def _show(report: "Report") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from bne.data.wording import readable_list
+    from bne.words import readable_list
 
     domains = list(next(iter(report.counts.values())))
     totals = [sum(row[domain] for row in report.counts.values()) for domain in domains]
@@ -138,4 +138,44 @@ def _show(report: "Report") -> None:
     console.print(f"{sum(totals)} images. {verdict}")
 
 
-app.command(epilog=data_prepare.EPILOG)(data_prepare.prepare)
+app.command(epilog=EPILOG)(prepare)
+
+
+EPILOG = "Example: bne data prepare data/pacs --cache /scratch/bne"
+
+
+def prepare(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            help=common.SOURCES,
+            show_default=False,
+        ),
+    ],
+    cache: common.Cache = None,
+    size: Annotated[int, typer.Option(min=1, help="Height and width to resize to.")] = 256,
+    skip_bad: common.SkipBad = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Decode and resize every image once, so that training starts at once.
+
+    If that is done already, it only says where the result lies.
+    """
+    from bne.data.sources import open_images
+    from bne.words import readable_size
+
+    prepared = common.prepare(open_images(path), cache, size, skip_bad=skip_bad, show=True)
+    report = {
+        "folder": str(prepared.folder),
+        "images": len(prepared),
+        "size": size,
+        "bytes": prepared.pixels.nbytes,
+        "skipped": list(prepared.skipped),
+    }
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+        return
+    typer.echo(
+        f"{len(prepared)} images of {size}x{size} pixels, "
+        f"{readable_size(prepared.pixels.nbytes)}, are ready in {prepared.folder}"
+    )

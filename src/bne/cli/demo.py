@@ -28,8 +28,8 @@ def demo(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
-    from bne.data.digits import load
     from bne.demo import METHODS, Settings, compare
+    from bne.demo.digits import load
     from bne.demo.report import page
 
     common.check_file(out, "--out")
@@ -63,9 +63,9 @@ def _show(outcomes: "Sequence[Outcome]", out: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from bne.benchmark.tables import average
     from bne.demo import METHODS
-    from bne.demo.table import cells
-    from bne.evaluation.cells import average
+    from bne.demo.report import cells
 
     console = Console()
     targets = list(dict.fromkeys(outcome.target for outcome in outcomes))

@@ -10,7 +10,7 @@ import typer
 from bne.cli import common
 
 if TYPE_CHECKING:
-    from bne.evaluation.evaluate import Shares
+    from bne.inspection.evaluate import Shares
 
 EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sketch"
 
@@ -29,8 +29,8 @@ def evaluate(
     For models with branches also of the nearest branch, of uniform weights and of each branch.
     """
     from bne.data.sources import open_images
-    from bne.engine.saved import load_model
-    from bne.evaluation.evaluate import evaluate_model
+    from bne.inspection.evaluate import evaluate_model
+    from bne.training.model_folder import load_model
 
     method, transform, info = load_model(run)
     images = open_images(data)

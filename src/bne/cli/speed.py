@@ -65,10 +65,10 @@ def speed(
     import torch
 
     from bne.data.images import DataError
-    from bne.engine.precision import effective
     from bne.models.registry import find
     from bne.speed import PARTS, Settings
     from bne.speed.trial import try_out
+    from bne.training.inputs import effective
 
     if out is not None:
         common.check_file(out, "--out")

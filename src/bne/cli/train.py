@@ -1,5 +1,6 @@
 """`bne train`: train a network on some domains, test it on another."""
 
+import json
 import os
 from contextlib import ExitStack
 from pathlib import Path
@@ -7,11 +8,84 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common, train_output
+from bne.cli import common
 
 if TYPE_CHECKING:
-    from bne.engine.listeners import ClosingListener
-    from bne.engine.recipe import Recipe
+    from bne.recipes.schema import Recipe
+    from bne.training.folder import Result
+    from bne.training.listeners import ClosingListener
+
+RULES = {
+    "last": "last epoch",
+    "validation": "best on source validation",
+    "oracle": "oracle: chosen on the target",
+}
+
+
+def show_methods(as_json: bool) -> None:
+    """Prints all methods, with their options and what they implement."""
+    from bne.methods import entries
+
+    methods = {
+        entry.name: {"options": entry.options, "sentence": entry.sentence} for entry in entries()
+    }
+    if as_json:
+        typer.echo(json.dumps(methods, indent=2, default=str))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("method", "options", "in the paper's words", show_lines=True)
+    for entry in entries():
+        options = "\n".join(f"{name}={value}" for name, value in entry.options.items())
+        table.add_row(entry.name, options, entry.sentence)
+    Console(markup=False, highlight=False).print(table)
+
+
+def show_recipes(as_json: bool) -> None:
+    """Prints the recipes that come with the package."""
+    from bne.recipes.files import load_experiment, names
+
+    titles = {name: load_experiment(name).title for name in names()}
+    if as_json:
+        typer.echo(json.dumps(titles, indent=2))
+        return
+    width = max(map(len, titles))
+    for name, title in titles.items():
+        typer.echo(f"{name:{width}}  {title}")
+
+
+def show_recipe(recipe: "Recipe") -> None:
+    """Prints a recipe as a file that gives the same again."""
+    from bne.recipes.files import dump
+    from bne.training.files import plain
+
+    typer.echo(dump(plain(recipe.to_dict())), nl=False)
+
+
+def show_result(result: "Result", folder: Path, as_json: bool) -> None:
+    """Prints the accuracy on the target under every rule, and where the network lies."""
+    model = folder / "model"
+    if as_json:
+        typer.echo(json.dumps({"model": str(model), **result.to_dict()}, indent=2))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    from bne.training.scores import pooled
+
+    targets = list(result.accuracy["last"])
+    both = ["together"] if len(targets) > 1 else []
+    table = Table("network of", *targets, *both, title="Accuracy on the target, in percent")
+    for rule, scores in result.accuracy.items():
+        shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
+        table.add_row(RULES[rule], *(f"{score.accuracy:.1f}" for score in shown))
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    if result.target_images == "unlabelled":
+        console.print("The target's images were part of training, without their labels.")
+    console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
+
 
 EPILOG = (
     "Example: bne train --data data/pacs --recipe pacs-resnet18-standard --target sketch"
@@ -75,14 +149,13 @@ def train(
     torchrun --nproc-per-node 2 -m bne train ... two processes share the work.
     """
     if list_methods or list_recipes:
-        show = train_output.show_methods if list_methods else train_output.show_recipes
+        show = show_methods if list_methods else show_recipes
         show(as_json)
         return
 
     from bne.data.sources import open_images
-    from bne.engine.recipe_checks import check_data, check_weights, official_split
-    from bne.engine.recipe_files import load
-    from bne.engine.recipe_notes import held_out
+    from bne.recipes.checks import check_data, check_weights, held_out, official_split
+    from bne.recipes.files import load
 
     images = None if data is None else open_images(data)
     domains = images.domains if images else ()
@@ -102,12 +175,12 @@ def train(
         if dry_run:
             common.show_notes([chosen], images, split_file)
     if dry_run:
-        train_output.show_recipe(chosen)
+        show_recipe(chosen)
         return
     if data is None or images is None:
         raise typer.BadParameter("say where the images are.", param_hint="--data")
 
-    from bne.engine.run import run
+    from bne.training.run import run
 
     folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
     common.check_folder(folder, data, write=not (folder / "result.json").exists())
@@ -134,7 +207,7 @@ def train(
             resume=resume,
         )
     if first:
-        train_output.show_result(result, folder, as_json)
+        show_result(result, folder, as_json)
 
 
 def _name(recipe: str, chosen: "Recipe") -> str:
@@ -145,8 +218,8 @@ def _name(recipe: str, chosen: "Recipe") -> str:
 def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:
     from rich.console import Console
 
-    from bne.engine.listeners import ProgressBar, ProgressLines
-    from bne.engine.listeners_tracking import MLflow, TensorBoard, WeightsAndBiases
+    from bne.training.listeners import ProgressBar, ProgressLines
+    from bne.training.tracking import MLflow, TensorBoard, WeightsAndBiases
 
     console = Console(stderr=True)
     listeners: list[ClosingListener] = [

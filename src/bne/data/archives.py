@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bne.data.entries import Entry, inner_path, is_image, read_slice, stamp_of
 from bne.data.images import MAX_BYTES, DataError
-from bne.data.wording import readable_size
+from bne.words import readable_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bne.data.cores import usable_cores
+from bne.data.decoding import usable_cores
 from bne.data.images import DataError, decode
-from bne.data.wording import readable_list
+from bne.words import readable_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

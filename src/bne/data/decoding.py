@@ -18,14 +18,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from bne.data.cores import usable_cores
-from bne.data.images import DataError, ImageFile, decode
-from bne.data.resize import resize
+from bne.data.images import DataError, ImageFile, decode, resize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import BinaryIO
+
+
+def usable_cores() -> int:
+    """The CPU cores this process may run on, which a batch system may have limited."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
 
 CHUNK = 32
 UNREADABLE = "unreadable"

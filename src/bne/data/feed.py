@@ -13,16 +13,15 @@ import torch
 
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
-from bne.data.crops import pick
-from bne.data.upload import upload
-from bne.models.inputs import Preprocessing
+from bne.data.transform import pick, upload
+from bne.models.registry import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from torch import Tensor
 
-    from bne.data.prepared import PreparedImages
+    from bne.data.cache import PreparedImages
 
 READERS = 4
 AHEAD = 8  # batches read before they are asked for

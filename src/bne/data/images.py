@@ -19,6 +19,30 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
+
+def resize(image: Image.Image, size: int) -> Image.Image:
+    """Resizes an RGB image to `size` x `size`, whatever its aspect, as the paper does.
+
+    Bilinear with antialiasing: what torchvision's `Resize` does to a PIL image by default, so the
+    pixels are those of the field's usual pipelines.
+    """
+    from PIL.Image import Resampling
+
+    return image.resize((size, size), Resampling.BILINEAR)
+
+
+def resize_recipe(size: int) -> str:
+    """Names all that decides the pixels of a resized image besides the encoded file.
+
+    Two versions of the decoder may round differently, so they are part of the name.
+    """
+    import PIL
+    from PIL import features
+
+    jpeg = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
+    return f"bilinear {size}x{size} RGB, pillow {PIL.__version__}, jpeg {jpeg}"
+
+
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
 MAX_BYTES = 256_000_000

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.images import DataError
-from bne.data.tables import read_rows
+from bne.data.sources import read_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,19 +17,19 @@ import torch
 
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
-from bne.data.cores import usable_cores
+from bne.data.decoding import usable_cores
 from bne.data.feed import Feed
 from bne.data.transform import EvalTransform
-from bne.engine.step import TrainingStep
 from bne.methods import BNE, DeepAll, Method
 from bne.models import build, preprocessing
+from bne.training.loop import TrainingStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
-    from bne.data.prepared import PreparedImages
+    from bne.data.cache import PreparedImages
 
 METHODS = ("DeepAll", "BNE")
 SHOWN = 6  # examples kept of every run
@@ -104,7 +104,7 @@ def compare(
     """Trains and tests both methods on every target, one network a CPU core at a time.
 
     Args:
-        prepared: images of several domains, as `bne.data.digits.load` makes them.
+        prepared: images of several domains, as `bne.demo.digits.load` makes them.
         seeds: how many runs of each.
         settings: of every run.
         advance: called after each run, for a progress bar.

@@ -7,17 +7,24 @@ import io
 from html import escape
 from typing import TYPE_CHECKING
 
+from bne.benchmark.tables import Cell, average
 from bne.demo.experiment import METHODS
-from bne.demo.table import cells
-from bne.evaluation.cells import average
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from torch import Tensor
 
-    from bne.data.prepared import PreparedImages
+    from bne.data.cache import PreparedImages
     from bne.demo.experiment import Outcome, Settings, Unseen
+
+
+def cells(outcomes: Sequence[Outcome], method: str) -> dict[str, Cell]:
+    """A method's accuracy on each target."""
+    own = [outcome for outcome in outcomes if outcome.method == method]
+    found = {o.target: {p.seed: p.accuracy for p in own if p.target == o.target} for o in own}
+    return {target: Cell(values, len(values)) for target, values in found.items()}
+
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884; --bar: #4a7fd4; }

@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.ensemble import convert
-from bne.methods.policy import BranchMethod, When
+from bne.core.ensemble import convert
+from bne.core.norm import DomainBatchNorm
+from bne.core.passes import Shared
+from bne.core.surgery import Momentum, domain_layers
+from bne.methods.bne import BranchMethod, When
 from bne.methods.registry import register
-from bne.norm import DomainBatchNorm
-from bne.passes import Shared
-from bne.surgery import Momentum, domain_layers
 
 
 class Discovery(NamedTuple):

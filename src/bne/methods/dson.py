@@ -1,16 +1,101 @@
 """DSON of Seo et al., and its normalisation under BNE's weights."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from bne.distances import Distance
-from bne.methods.bne import BNE
-from bne.methods.dson_norm import Affine, OptimisedNorm
-from bne.methods.policy import When
+from bne.core.distances import Distance
+from bne.core.moments import Moments, samples_of, values_per_channel
+from bne.core.norm import DomainBatchNorm
+from bne.core.surgery import domain_layers
+from bne.methods.bne import BNE, When
 from bne.methods.registry import register
-from bne.surgery import domain_layers
+
+Affine = Literal["domain", "shared"]
+
+
+class OptimisedNorm(DomainBatchNorm):
+    """A domain-aware layer that mixes each image's own statistics with its domain's.
+
+    Mean and variance are w · domain + (1 - w) · image, where w = sigmoid(`mixture`) is learned for
+    every domain. Where images have a single value a channel, and so no variance, w is 1.
+
+    Attributes:
+        mixture: (K,); 0, where it starts, weighs both alike.
+        scales: (K, C) or, if shared, (1, C): γ.
+        shifts: the same of β.
+    """
+
+    mixture: nn.Parameter
+    scales: nn.Parameter | None
+    shifts: nn.Parameter | None
+
+    @staticmethod
+    def take_over(layer: DomainBatchNorm, affine: Affine) -> None:
+        """Turns a layer into one of this class, in place.
+
+        Args:
+            layer: freshly converted.
+            affine: whether each "domain" gets its own γ and β, or all go on with "shared" ones.
+        """
+        if affine not in get_args(Affine):
+            raise ValueError(f"affine must be one of {list(get_args(Affine))}, not {affine!r}")
+        # The layer stays where it is, so that no name in the network has to be found again.
+        layer.__class__ = OptimisedNorm
+        assert isinstance(layer, OptimisedNorm)
+        sets = layer.num_domains if affine == "domain" else 1
+        for name, old in (("scales", layer.weight), ("shifts", layer.bias)):
+            new = None if old is None else nn.Parameter(old.detach().repeat(sets, 1))
+            layer.register_parameter(name, new)
+        assert layer.running_mean is not None
+        layer.mixture = nn.Parameter(torch.zeros_like(layer.running_mean[:, 0]))
+        layer.weight = layer.bias = None
+        layer.affine = False
+        layer.original = None  # no plain layer does the same
+
+    def by_domain(
+        self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
+    ) -> Tensor:
+        """Normalises by the mixture of the image's own and its domain's statistics.
+
+        The arguments, and which of the domain's statistics are taken, are those of
+        `DomainBatchNorm.by_domain`.
+        """
+        samples = samples_of(x, domains.shape[0])
+        gamma, beta = (values[domains] for values in self._affine())
+        if values_per_channel(samples) == 1:
+            return self.by_map(super().by_domain(x, domains, members, track=track), gamma, beta)
+        x, own = super().by_instance(x, domains.shape[0])
+        known = self.population
+        assert own is not None
+        assert known is not None
+        if members is not None and self.training:
+            known = self._batch_statistics(samples, own, domains, members, track)
+        share = self.mixture.sigmoid()[domains].unsqueeze(1)
+        mean, var = (
+            image + share * (domain[domains] - image)
+            for image, domain in zip(own, known, strict=True)
+        )
+        # Under its own statistics already, an image comes under the mixture by a linear map.
+        spread = (var + self.eps).rsqrt()
+        scale = (own.var + self.eps).sqrt() * spread
+        shift = (own.mean - mean) * spread
+        return self.by_map(x, scale * gamma, torch.addcmul(beta, shift, gamma))
+
+    def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
+        """Normalises every image by its own statistics, and by the mean γ and β of all domains."""
+        x, moments = super().by_instance(x, images)
+        every = (values.mean(0).expand(images, -1) for values in self._affine())
+        return self.by_map(x, *every), moments
+
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        """γ and β of the domains, (K, C) each."""
+        assert self.running_mean is not None
+        scales = torch.ones_like(self.running_mean) if self.scales is None else self.scales
+        shifts = torch.zeros_like(self.running_mean) if self.shifts is None else self.shifts
+        return scales.expand(self.num_domains, -1), shifts.expand(self.num_domains, -1)
 
 
 @register(

@@ -1,15 +1,79 @@
 """BNE without domain labels: the images' own embeddings say which belong together."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
-from bne.embedding import Embedding
+from bne.core.embedding import Embedding
 from bne.methods.bne import BNE
-from bne.methods.method import Look
 from bne.methods.registry import register
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from bne.methods.method import Look
+
+    Labels = NDArray[np.int64]
+
+
+def find_clusters(points: NDArray[np.float32], count: int, smallest: int) -> Labels:
+    """Clusters points by k-means.
+
+    Args:
+        points: (N, D).
+        count: how many clusters.
+        smallest: a cluster of fewer points takes in those nearest to its centre, from clusters that
+            can spare them, until it has so many, or its even share of all.
+
+    Returns:
+        (N,), each point's cluster.
+
+    Raises:
+        ValueError: There are fewer points than clusters.
+    """
+    from sklearn.cluster import KMeans
+
+    if len(points) < count:
+        raise ValueError(f"{len(points)} images cannot make {count} clusters: ask for fewer")
+    model = KMeans(count, n_init=10, random_state=0).fit(points)
+    labels: Labels = model.labels_.astype(np.int64)
+    smallest = min(smallest, len(points) // count)
+    sizes = np.bincount(labels, minlength=count)
+    for cluster, distances in enumerate(model.transform(points).T):
+        for point in np.argsort(distances, kind="stable"):
+            if sizes[cluster] >= smallest:
+                break
+            if sizes[labels[point]] > smallest:
+                sizes[labels[point]] -= 1
+                sizes[cluster] += 1
+                labels[point] = cluster
+    return labels
+
+
+def match(new: Labels, old: Labels, count: int) -> Labels:
+    """Renumbers clusters such that as many points as possible keep their number.
+
+    Args:
+        new: (N,), each point's cluster.
+        old: (N,), the cluster it was in before.
+        count: how many clusters.
+
+    Returns:
+        (N,), `new` under other numbers.
+    """
+    from scipy.optimize import linear_sum_assignment  # type: ignore[import-untyped]
+
+    shared = np.zeros((count, count), dtype=np.int64)
+    np.add.at(shared, (new, old), 1)
+    _, number = linear_sum_assignment(shared, maximize=True)
+    renumbered: Labels = number[new]
+    return renumbered
 
 
 @register(
@@ -85,7 +149,6 @@ class BNEPseudo(BNE):
 
     def _assign(self, images: Sequence[int], look: Look) -> None:
         # Late: no other method needs more than torch.
-        from bne.methods.clusters import find_clusters, match
 
         count = len(self.net.domains)
         labels = find_clusters(self._points(images, look).numpy(), count, self.smallest)

@@ -4,11 +4,9 @@
 it is the input size and the normalisation that it expects.
 """
 
+from bne.models.build import Origin, build, origin, preprocessing
 from bne.models.calibration import calibrate_batch_norm
-from bne.models.factory import build
-from bne.models.inputs import Preprocessing
-from bne.models.provenance import Origin, origin, preprocessing
-from bne.models.registry import list_models
+from bne.models.registry import Preprocessing, list_models
 
 __all__ = [
     "Origin",

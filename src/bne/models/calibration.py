@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.moments import Moments, pool
+from bne.core.moments import Moments, pool
 
 
 @torch.no_grad()

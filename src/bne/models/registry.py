@@ -1,21 +1,141 @@
 """The names of the backbones."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib.util import find_spec
 
-from bne.models import timm_zoo, torchvision_zoo
-from bne.models.alexnet_bn import alexnet_bn
-from bne.models.alexnet_cvgj import alexnet_cvgj, from_caffe
-from bne.models.backbone import Backbone
-from bne.models.inputs import Preprocessing
-from bne.models.small_cnn import small_cnn
+from torch import Tensor, nn
+
+from bne.errors import require
+from bne.models.networks import alexnet_bn, alexnet_cvgj, from_caffe, small_cnn
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Input size and normalisation of a backbone, for RGB images scaled to [0, 1].
+
+    A network is fed ``(image - mean) / std``, channel by channel. The default constants are those
+    of torchvision's ImageNet networks.
+
+    Attributes:
+        size: Height and width of the images, in pixels.
+        mean: What is subtracted from the red, green and blue channels.
+        std: What the red, green and blue channels are then divided by.
+    """
+
+    size: int
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+
+StateDict = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """How to make a network, and which weights fit it.
+
+    Attributes:
+        create: Makes the network for a number of classes, with a freshly initialised classifier.
+        classifier: Dotted names of the layers that give the logits.
+        preprocessing: What it expects of its input.
+        downloads: Pretrained weights by the name of their source; each call returns a state dict.
+        optional: Beginnings of the names of tensors that a weights file may leave out.
+        from_caffe: Turns Caffe's layers into a state dict, for networks that have Caffe weights.
+    """
+
+    create: Callable[[int], nn.Module]
+    classifier: tuple[str, ...]
+    preprocessing: Preprocessing
+    downloads: Mapping[str, Callable[[], StateDict]] = field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    from_caffe: Callable[[Mapping[str, list[Tensor]]], StateDict] | None = None
+
+
+_REFUSAL = "timm's {} is no classifier of square images: choose another one"
+
+
+def names() -> list[str]:
+    """Return the names of timm's architectures."""
+    return list(require("timm").list_models())
+
+
+def find_timm(name: str) -> Backbone | None:
+    """Describe timm's network ``architecture`` or ``architecture.tag``; None if there is none.
+
+    Raises:
+        ValueError: If the network is no classifier of square images.
+    """
+    timm = require("timm")
+    if not timm.is_model(name):
+        return None
+    try:
+        config = timm.get_pretrained_cfg(name, allow_unregistered=False)
+    except RuntimeError:  # timm's answer to an unknown tag
+        return None
+    _, height, width = config.input_size
+    if not config.classifier or height != width:
+        raise ValueError(_REFUSAL.format(name))
+    layers = config.classifier
+    classifier = (layers,) if isinstance(layers, str) else tuple(layers)
+    return Backbone(
+        create=partial(_create, name, classifier),
+        classifier=classifier,
+        preprocessing=Preprocessing(height, mean=tuple(config.mean), std=tuple(config.std)),
+        downloads={"timm": partial(_download_timm, name)},
+    )
+
+
+def _create(name: str, classifier: tuple[str, ...], num_classes: int) -> nn.Module:
+    model: nn.Module = require("timm").create_model(name, num_classes=num_classes)
+    layers = dict(model.named_modules())
+    for path in classifier:
+        if path not in layers:  # some of timm's encoders name a layer that they do not have
+            raise ValueError(_REFUSAL.format(name))
+        # timm initialises classifiers in several ways, some with zeros; ours start alike.
+        layer = layers[path]
+        assert isinstance(layer, nn.Linear | nn.Conv2d)
+        layer.reset_parameters()
+    return model
+
+
+def _download_timm(name: str) -> StateDict:
+    return dict(require("timm").create_model(name, pretrained=True).state_dict())
+
+
+def resnet(depth: int) -> Backbone:
+    """Describe torchvision's ResNet with that many layers."""
+    return Backbone(
+        create=partial(create, f"resnet{depth}"),
+        classifier=("fc",),
+        preprocessing=Preprocessing(size=224),
+        downloads={"torchvision": partial(download, f"ResNet{depth}_Weights")},
+    )
+
+
+def create(name: str, num_classes: int) -> nn.Module:
+    """Make torchvision's network of that name, with random weights."""
+    model: nn.Module = getattr(require("torchvision").models, name)(num_classes=num_classes)
+    return model
+
+
+def download(weights: str) -> StateDict:
+    """Fetch ImageNet weights, e.g. ``"ResNet18_Weights"``, or find them in torch's cache.
+
+    Version 1 is what every network has and what published results start from.
+    """
+    version = getattr(require("torchvision").models, weights).IMAGENET1K_V1
+    state: StateDict = version.get_state_dict(check_hash=True, weights_only=True)
+    return state
+
 
 _BACKBONES = {
-    "resnet18": torchvision_zoo.resnet(18),
-    "resnet34": torchvision_zoo.resnet(34),
-    "resnet50": torchvision_zoo.resnet(50),
+    "resnet18": resnet(18),
+    "resnet34": resnet(34),
+    "resnet50": resnet(50),
     "alexnet_cvgj": Backbone(
         create=alexnet_cvgj,
         classifier=("fc8",),
@@ -26,7 +146,7 @@ _BACKBONES = {
         create=alexnet_bn,
         classifier=("classifier.6",),
         preprocessing=Preprocessing(size=227),
-        downloads={"torchvision": partial(torchvision_zoo.download, "AlexNet_Weights")},
+        downloads={"torchvision": partial(download, "AlexNet_Weights")},
         # Published weights of this AlexNet have no BN, and often only the convolutions.
         optional=("features.bn", "classifier."),
     ),
@@ -47,7 +167,7 @@ def list_models(pattern: str = "*") -> list[str]:
     """
     names = list(_BACKBONES)
     if find_spec("timm"):
-        names += [_TIMM + name for name in timm_zoo.names()]
+        names += [_TIMM + name for name in names()]
     return [name for name in names if fnmatchcase(name, pattern)]
 
 
@@ -59,7 +179,7 @@ def find(name: str) -> Backbone:
     """
     backbone = _BACKBONES.get(name)
     if backbone is None and name.startswith(_TIMM):
-        backbone = timm_zoo.find(name.removeprefix(_TIMM))
+        backbone = find_timm(name.removeprefix(_TIMM))
     if backbone is None:
         nearest = get_close_matches(name, list_models(), n=3) or list(_BACKBONES)
         raise ValueError(f"unknown backbone {name!r}: the nearest are {', '.join(nearest)}")

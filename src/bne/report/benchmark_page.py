@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from bne.benchmark.reference import tables as paper_tables
+from bne.benchmark.tables import RULES, accuracy_table
 from bne.data.images import DataError
-from bne.evaluation.reference import tables as paper_tables
-from bne.evaluation.tables import RULES, accuracy_table
 from bne.report import benchmark_sections as sections
-from bne.report import parts, scripts
-from bne.report.benchmark_data import chart_data
-from bne.report.benchmark_summary import progress
-from bne.report.words import counted, duration
+from bne.report import look
+from bne.report.benchmark_sections import chart_data, progress
+from bne.words import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.engine.recipe_files import Experiment
-    from bne.evaluation.runs import Outcome
-    from bne.evaluation.tables import Found
+    from bne.benchmark.execute import Outcome
+    from bne.benchmark.tables import Found
+    from bne.recipes.files import Experiment
 
 DOTS = (
     "Small dots are single runs, one a seed; bars are their means, with one standard error up and "
@@ -42,7 +41,7 @@ def chart_library() -> str:
     Raises:
         DataError: plotly, which has it, is not installed.
     """
-    library = scripts.plotly()
+    library = look.plotly()
     if library is None:
         raise DataError("--report: plotly is not installed; pip install 'bne[report]' brings it.")
     return library
@@ -72,12 +71,12 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
     data = chart_data(found, tables)
     about = experiment.title if paper else f"Recipe {experiment.name}: {experiment.title}"
     lead = [
-        parts.paragraph(f"{about}. {progress(found)}"),
-        parts.paragraph(
+        look.paragraph(f"{about}. {progress(found)}"),
+        look.paragraph(
             "Every method is trained on all domains but the target, and tested on that: figures "
             "are the share of the target's images whose class is named rightly."
         ),
-        parts.tiles(
+        look.tiles(
             [
                 (f"{len(records)} of {len(found)}", "runs finished"),
                 (duration(sum(record.seconds for record in records)), "of training and testing"),
@@ -86,7 +85,7 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
             ]
         ),
         sections.filter_form(data["methods"], data["targets"], tables),
-        parts.json_script("benchmark-data", data),
+        look.json_script("benchmark-data", data),
     ]
     content = {
         "results": ("Results", sections.result_sections(experiment, found, tables)),
@@ -98,8 +97,8 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
         "settings": ("Settings", sections.setting_section(found)),
         "environment": ("Environment", sections.environment_section(found)),
     }
-    own = [library, scripts.own("charts"), scripts.own("benchmark")]
-    return parts.document(f"Benchmark {experiment.name}", lead, content, own)
+    own = [library, look.own("charts"), look.own("benchmark")]
+    return look.document(f"Benchmark {experiment.name}", lead, content, own)
 
 
 def _tile(count: int, thing: str) -> tuple[str, str]:
@@ -110,13 +109,13 @@ def _tile(count: int, thing: str) -> tuple[str, str]:
 def _dots(beside_paper: bool) -> list[str]:
     label = "The accuracy of every method on every target."
     chart = f'<div class="chart" id="dots" role="img" aria-label="{label}"></div>'
-    return [parts.paragraph(DOTS + (PAPER if beside_paper else "")), chart]
+    return [look.paragraph(DOTS + (PAPER if beside_paper else "")), chart]
 
 
 def _curves() -> list[str]:
     options = "".join(f'<option value="{key}">{text}</option>' for key, text in _MEASURES.items())
     return [
-        parts.paragraph(CURVES),
+        look.paragraph(CURVES),
         f'<p><label>Show <select id="measure">{options}</select></label></p>',
         '<div class="charts" id="run-curves"></div>',
     ]

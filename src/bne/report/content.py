@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bne.ensemble import DomainEnsemble
-from bne.evaluation.latent import Numbers, latent_numbers
-from bne.evaluation.latent_map import Map, choose_layers, make_maps
-from bne.evaluation.observing import observe, sample
-from bne.evaluation.remarkable import Example, describe, remarkable
+from bne.core.ensemble import DomainEnsemble
+from bne.inspection.examples import Example, describe, remarkable
+from bne.inspection.maps import Map, choose_layers, make_maps
+from bne.inspection.numbers import Numbers, latent_numbers
+from bne.inspection.observe import observe, sample
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from bne.data.prepared import PreparedImages
+    from bne.data.cache import PreparedImages
     from bne.data.transform import EvalTransform
-    from bne.engine.saved import ModelInfo
-    from bne.evaluation.observed import Observed
+    from bne.inspection.observe import Observed
     from bne.methods import Method
+    from bne.training.model_folder import ModelInfo
 
 POINTS = 2000  # on a map: more take long to lay out, and their pictures fill the page
 DISTANCES = 60_000  # on a map, each in several maps: as many points as that allows
@@ -38,7 +38,7 @@ class Analysis:
         info: about the model.
         prepared: the images.
         observed: what the model says of those drawn.
-        numbers: as `bne.evaluation.latent.latent_numbers` gives them.
+        numbers: as `bne.inspection.numbers.latent_numbers` gives them.
         maps: of all layers together, then of single ones; none where there is no such space.
         points: the images on the maps, in their order.
         examples: images worth a look, by what they are.

@@ -1,4 +1,4 @@
-"""Figures of a trained model's numbers, for matplotlib to write in any format."""
+"""The map of the space of domains as a figure for a paper."""
 
 from __future__ import annotations
 
@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
-from bne.report.theme import PALETTE
-from bne.report.words import ordinal
+from bne.report.look import PALETTE
+from bne.words import ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
+
+    from bne.inspection.maps import Map
+    from bne.inspection.observe import Observed
+    from bne.report.look import Look
 
 WRITTEN = 12  # classes up to which every count of a confusion matrix is written out
 LINE = 0.25  # inches that a line of a legend takes
@@ -51,7 +56,7 @@ def accuracies(accuracy: Mapping[str, Any]) -> Figure:
     """Accuracy of everything that gives answers, a row of dots a domain.
 
     Args:
-        accuracy: as `bne.evaluation.latent` gives it.
+        accuracy: as `bne.inspection.numbers` gives it.
     """
     lines = answers(accuracy)
     domains = list(accuracy["prediction"])
@@ -88,7 +93,7 @@ def layers(numbers: Mapping[str, Mapping[str, Any]]) -> Figure:
     """Which layers tell domains apart: share in the distances and domain accuracy, bars.
 
     Args:
-        numbers: by layer, as `bne.evaluation.latent` gives them.
+        numbers: by layer, as `bne.inspection.numbers` gives them.
     """
     names = list(numbers)
     places = range(len(names))
@@ -201,3 +206,96 @@ def _matrix(
             colour = "black" if value > 0.5 * top else "white"
             text = written.format(value)
             axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
+
+
+DASHES = {"solid": "-", "dash": "--"}
+
+
+def curve_figure(data: Mapping[str, Any]) -> Figure:
+    """The loss above the accuracies, stages marked.
+
+    Args:
+        data: as `bne.report.run_sections.curve_data` gives it.
+    """
+    figure = Figure(figsize=(7.4, 6.4), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    for axes, name in ((upper, "loss"), (lower, "accuracy")):
+        for line in data[name]:
+            places = range(1, len(line["y"]) + 1)
+            values = [float("nan") if value is None else value for value in line["y"]]
+            axes.plot(
+                places,
+                values,
+                DASHES[line["dash"]],
+                marker=".",
+                color=line["colour"],
+                label=plain(line["name"], longest=60),
+            )
+        for stage in data["stages"]:
+            axes.axvline(stage["first"] - 0.5, color="#888", linestyle=":", linewidth=1)
+        axes.grid(axis="y", alpha=0.4)
+    for stage in data["stages"]:
+        upper.annotate(
+            plain(stage["name"]),
+            (stage["first"] - 0.5, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -3),
+            textcoords="offset points",
+            rotation=90,
+            va="top",
+            fontsize=8,
+            color="#555",
+        )
+    upper.set_ylabel("loss")
+    lower.set(xlabel="epoch", ylabel="accuracy, %")
+    lower.set_xlim(0, len(data["loss"][0]["y"]) + 0.5)
+    lower.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    lower.legend(loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False, ncols=2, fontsize=8)
+    return figure
+
+
+_OUTLINED: dict[str, Any] = {"color": "white", "edgecolors": "black", "linewidths": 1.3}
+_PAPER = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+
+
+def map_figure(found: Map, observed: Observed, looks: Mapping[str, Look], chosen: int) -> Figure:
+    """Images as small points, domains as large ones, one image's distances as lines.
+
+    Args:
+        found: the map.
+        observed: the images on it, whose points the map has in order.
+        looks: of the domains, by name.
+        chosen: the image whose distances are drawn, a row of the map.
+    """
+    assert observed.location is not None
+    height = max(5.2, 1.5 + LINE * len(observed.domains))
+    figure = Figure(figsize=(7.2, height), layout="constrained")
+    axes = figure.subplots()
+    domain = observed.domain[observed.location.rows].numpy()
+    for number, name in enumerate(observed.domains):
+        look, (x, y) = looks[name], found.images[domain == number].T
+        seen = "seen" if look.seen else "unseen"
+        style: dict[str, Any] = {"color": look.colour, "marker": look.marker, "alpha": 0.6}
+        axes.scatter(x, y, s=14, linewidths=0, label=f"{plain(name)} ({seen})", **style)
+    for k, name in enumerate(observed.branches):
+        _draw_domain(axes, found, k, name, looks[name].colour, chosen)
+    x, y = found.images[chosen]
+    axes.scatter(x, y, s=70, label="one image, its distances", zorder=5, **_OUTLINED)
+    axes.scatter([], [], s=120, marker="*", label="a known domain", **_OUTLINED)
+    axes.set(xlabel="t-SNE 1", ylabel="t-SNE 2", title=f"The space of domains: {plain(found.name)}")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def _draw_domain(axes: Axes, found: Map, k: int, name: str, colour: str, chosen: int) -> None:
+    """A star, its name, and a line from the chosen image with the distance on it."""
+    start, end = found.images[chosen], found.domains[k]
+    middle = (start + end) / 2
+    axes.plot([start[0], end[0]], [start[1], end[1]], color="#333", linewidth=1.2)
+    axes.scatter(end[0], end[1], s=190, marker="*", zorder=4, **{**_OUTLINED, "color": colour})
+    text: dict[str, Any] = {"ha": "center", "bbox": _PAPER, "zorder": 6}
+    axes.text(middle[0], middle[1], f"{found.distances[chosen, k]:.3g}", fontsize=8, **text)
+    above: dict[str, Any] = {"xytext": (0, 10), "textcoords": "offset points"}
+    axes.annotate(plain(name), (end[0], end[1]), fontsize=9, weight="bold", **above, **text)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bne.data.images import DataError
-from bne.engine.environment import describe
+from bne.training.environment import describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

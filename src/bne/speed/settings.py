@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     import torch
 
-    from bne.engine.precision import Precision
+    from bne.training.inputs import Precision
 
 Work = Literal["training", "warm-up", "inference", "distance"]
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from bne.distances import inverse_weights
-from bne.embedding import Embedding
-from bne.engine.precision import autocast
-from bne.ensemble import DomainEnsemble, convert
+from bne.core.distances import inverse_weights
+from bne.core.embedding import Embedding
+from bne.core.ensemble import DomainEnsemble, convert
+from bne.core.moments import Moments
+from bne.core.surgery import domain_layers
 from bne.models import build
-from bne.moments import Moments
-from bne.surgery import domain_layers
+from bne.training.inputs import autocast
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,0 +1,318 @@
+"""A grid of text in the formats people read, and a table's figures for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from html import escape
+from itertools import product
+from typing import TYPE_CHECKING, Literal
+
+from bne.benchmark.reference import AVERAGE, AVERAGE_CLASS, AVERAGE_DEEPALL, AVERAGE_DOMAIN, GAIN
+from bne.benchmark.reference import tables as paper_tables
+from bne.benchmark.tables import NONE, RULES, Cell, accuracy_table, latent_table
+from bne.methods.registry import find
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from rich.table import Table as RichTable
+
+    from bne.benchmark.reference import PaperTable
+    from bne.benchmark.tables import Found, Row, Rule, Table
+    from bne.recipes.files import Experiment
+
+LATENT = {
+    "closest-domain-accuracy": "Avg. weighs targets by their images.",
+    "domain-accuracy": "How often training images lie nearest to their own domain, mean over the "
+    "source domains, in percent; Avg. Class is the accuracy on the target.",
+    "similarity": "Mean 1 / distance of a row's training images to each domain, in percent of the "
+    "row: its scale is arbitrary.",
+}
+
+
+def notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> list[str]:
+    """Sentences on what was trained and from what, and what is compared with what.
+
+    Args:
+        experiment: that the table is of.
+        found: its runs, with their records.
+        paper: the table of the paper beside it.
+    """
+    recipes = [item.recipe for item, _ in found]
+    backbones = _named(recipe.backbone for recipe in recipes)
+    weights = _named(item.settings["weights"] or "none: random" for item, _ in found)
+    epochs = _named(f"{recipe.head.epochs} + {recipe.train.epochs}" for recipe in recipes)
+    sentences = [
+        f"{experiment.title}.",
+        f"Backbone: {backbones}. Initial weights: {weights}. Epochs, head + all: {epochs}.",
+    ]
+    if paper and paper.backbone not in backbones:
+        sentences.append(f"The paper's figures are of {paper.backbone}, not of {backbones}.")
+    adapted = dict.fromkeys(i.row for i, _ in found if find(i.recipe.method).method.uses_target)
+    if adapted:
+        sentences.append(f"Trained with unlabelled images of the target: {', '.join(adapted)}.")
+    if experiment.analysis:
+        sentences.append(LATENT[experiment.analysis])
+    else:
+        sentences.append("Accuracy on the target, in percent.")
+    return sentences
+
+
+def _named(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+LABELS: dict[Rule, str] = {
+    "last": "ours, last",
+    "validation": "ours, validation",
+    "oracle": "ours, oracle (on the target)",
+}
+MEANINGS: dict[Rule, str] = {
+    "last": "Last: the network of the last epoch.",
+    "validation": "Validation: that of the epoch best on held-out source images.",
+    "oracle": "Oracle: chosen on the target itself, which is no fair choice but an upper bound.",
+}
+HEADS = {
+    AVERAGE_DEEPALL: "Avg. DA",
+    AVERAGE: "Avg.",
+    GAIN: "Δ%",
+    AVERAGE_DOMAIN: "Avg. Domain",
+    AVERAGE_CLASS: "Avg. Class",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of text.
+
+    Attributes:
+        title: above it.
+        head: of the columns.
+        rows: of text; the first column names the row and is empty where it goes on.
+        notes: sentences to go with it.
+    """
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
+    """Puts a table into words, under one rule or under several side by side.
+
+    Args:
+        tables: of the same runs, each under another rule.
+        notes: to go with it.
+    """
+    first = tables[0]
+    lines: list[tuple[str, ...]] = []
+    for number, row in enumerate(first.rows):
+        texts: list[tuple[str, ...]] = []
+        if row.cells:
+            texts += [(LABELS[t.rule], *_ours(t.rows[number], t.columns)) for t in tables]
+        if row.paper:
+            texts.append(("paper", *_papers(row, first.columns)))
+        names = (row.name, *[""] * (len(texts) - 1))
+        lines += [(name, *text) for name, text in zip(names, texts, strict=True)]
+    head = ("", "", *(HEADS.get(column, column) for column in first.columns))
+    meanings = [MEANINGS[table.rule] for table in tables]
+    return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)))
+
+
+def _ours(row: Row, columns: Sequence[str]) -> list[str]:
+    texts = []
+    for column in columns:
+        cell = row.cells.get(column, Cell({}, 0))
+        paper = row.paper.get(column)
+        texts.append(str(cell) + ("" if paper is None else cell.difference(paper)))
+    return texts
+
+
+def _papers(row: Row, columns: Sequence[str]) -> list[str]:
+    return [_printed(c, row.paper[c]) if c in row.paper else NONE for c in columns]
+
+
+def _printed(column: str, figure: float) -> str:
+    """With the digits that the paper gives it."""
+    short = column != GAIN and round(figure, 1) == figure
+    return f"{figure:.1f}" if short else f"{figure:.2f}"
+
+
+def _explanations(table: Table) -> list[str]:
+    cells = [cell for row in table.rows for cell in row.cells.values()]
+    sentences = []
+    if any(cell.error is not None for cell in cells):
+        sentences.append("Mean ± standard error over seeds.")
+    if any(row.cells and row.paper for row in table.rows):
+        sentences.append("In brackets: the difference from the paper's figure.")
+    if any(not cell.complete for cell in cells):
+        sentences.append("Not finished: [1/3] says how many of the seeds there are; … is none.")
+    return sentences
+
+
+def result_tables(
+    experiment: Experiment, found: Found, rules: Sequence[Rule] = RULES
+) -> list[Table]:
+    """The experiment's table under each of some rules; tables of the latent space have one only.
+
+    Args:
+        experiment: that the runs are of.
+        found: its runs, with their records.
+        rules: by which the tested epoch is chosen.
+    """
+    paper = paper_tables().get(experiment.name)
+    if experiment.analysis:
+        assert paper is not None, "only tables of the paper show the latent space"
+        return [latent_table(experiment.analysis, experiment.name, found, paper)]
+    return [accuracy_table(experiment.name, found, paper, rule) for rule in rules]
+
+
+def result_grid(experiment: Experiment, found: Found, rules: Sequence[Rule] = RULES) -> Grid:
+    """The same in words, all rules side by side."""
+    paper = paper_tables().get(experiment.name)
+    tables = result_tables(experiment, found, rules)
+    return grid(tables, notes(experiment, found, paper))
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "–": "--",
+    "Δ": r"$\Delta$",
+    "…": r"\dots{}",
+    "[": "{[}",  # which would be an argument after a line's end
+}
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884 }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse } .wide { overflow-x: auto }
+th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap }
+tr { border-bottom: 1px solid var(--line) }
+th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
+"""
+
+
+def markdown(grids: Iterable[Grid]) -> str:
+    """One heading, its notes and a pipe table each."""
+    return "\n".join(map(_markdown, grids))
+
+
+def latex(grids: Iterable[Grid]) -> str:
+    """One `table` environment each; needs no package."""
+    return "\n".join(map(_latex, grids))
+
+
+def html(grids: Sequence[Grid]) -> str:
+    """One page that needs nothing else."""
+    tables = "\n".join(map(_html, grids))
+    title = escape(grids[0].title)
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
+<body>
+{tables}
+</body></html>
+"""
+
+
+def terminal(grid: Grid) -> RichTable:
+    """For `rich.console.Console.print`."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=Text(grid.title), caption=Text("\n".join(grid.notes)))
+    for number, head in enumerate(grid.head):
+        justify: Literal["left", "right"] = "right" if number > 1 else "left"
+        table.add_column(Text(head), justify=justify, no_wrap=number < 2)
+    for row in grid.rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
+def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:
+    """One entry a figure, unrounded, for programs."""
+    found: list[dict[str, str | float | None]] = []
+    for table in tables:
+        for row, column in product(table.rows, table.columns):
+            cell, paper = row.cells.get(column, Cell({}, 0)), row.paper.get(column)
+            mean = cell.mean
+            found.append(
+                {
+                    "table": table.name,
+                    "row": row.name,
+                    "rule": table.rule,
+                    "column": column,
+                    "mean": mean,
+                    "standard_error": cell.error,
+                    "seeds": len(cell.values),
+                    "planned": cell.planned,
+                    "paper": paper,
+                    "difference": None if mean is None or paper is None else mean - paper,
+                }
+            )
+    return found
+
+
+def comma_separated(tables: Iterable[Table]) -> str:
+    """The same as CSV."""
+    lines = figures(tables)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(lines)
+    return text.getvalue()
+
+
+def _markdown(grid: Grid) -> str:
+    lines = [
+        f"### {_piped(grid.title)}",
+        "",
+        *(f"{_piped(note)}\n" for note in grid.notes),
+        _pipes(grid.head),
+        _pipes(["---", "---", *["---:"] * (len(grid.head) - 2)]),
+        *map(_pipes, grid.rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pipes(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_piped, texts))} |"
+
+
+def _piped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+def _latex(grid: Grid) -> str:
+    rows = "".join(f"{' & '.join(map(_escaped, row))} \\\\\n" for row in grid.rows)
+    caption = " ".join(map(_escaped, (f"{grid.title}.", *grid.notes)))
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{caption}}}\n"
+        f"\\begin{{tabular}}{{ll{'r' * (len(grid.head) - 2)}}}\n\\hline\n"
+        f"{' & '.join(map(_escaped, grid.head))} \\\\\n\\hline\n{rows}\\hline\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def _html(grid: Grid) -> str:
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in grid.notes)
+    head = "".join(f"<th>{escape(text)}</th>" for text in grid.head)
+    rows = "".join(
+        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>\n" for row in grid.rows
+    )
+    return (
+        f'<h2>{escape(grid.title)}</h2>\n{notes}<div class="wide"><table>\n'
+        f"<tr>{head}</tr>\n{rows}</table></div>"
+    )

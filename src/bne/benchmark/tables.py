@@ -1,0 +1,328 @@
+"""The paper's tables of the latent space, made from the analyses in records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, Literal
+
+from bne.benchmark.records import finished
+from bne.benchmark.reference import (
+    AVERAGE,
+    AVERAGE_CLASS,
+    AVERAGE_DEEPALL,
+    AVERAGE_DOMAIN,
+    GAIN,
+    PaperRow,
+    PaperTable,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from bne.benchmark.plan import Item
+    from bne.benchmark.records import Record
+
+    Found = list[tuple[Item, Record | None]]
+
+NONE, AWAITED = "–", "…"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure over seeds.
+
+    Attributes:
+        values: by seed.
+        planned: seeds there will be.
+    """
+
+    values: Mapping[int, float]
+    planned: int
+
+    @property
+    def mean(self) -> float | None:
+        """Over the seeds there are; None if there are none."""
+        return fmean(self.values.values()) if self.values else None
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean, which needs two seeds."""
+        count = len(self.values)
+        return stdev(self.values.values()) / count**0.5 if count > 1 else None
+
+    @property
+    def complete(self) -> bool:
+        """Whether every planned seed is there."""
+        return len(self.values) >= self.planned
+
+    def difference(self, other: float, *, digits: int = 1) -> str:
+        """By how much it exceeds a figure, in brackets; nothing if it is not there."""
+        return "" if self.mean is None else f" ({signed(self.mean - other, digits)})"
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return AWAITED if self.planned else NONE
+        error = "" if self.error is None else f" ± {self.error:.1f}"
+        return f"{self.mean:.1f}{error}{self._count()}"
+
+    def _count(self) -> str:
+        return "" if self.complete else f" [{len(self.values)}/{self.planned}]"
+
+
+@dataclass(frozen=True)
+class Gain(Cell):
+    """By how many percent of a baseline one average exceeds another, Δ% of the paper's tables.
+
+    Attributes:
+        values: of the average, by seed.
+        planned: seeds there will be.
+        baseline: of the same seeds.
+    """
+
+    baseline: Cell
+
+    @property
+    def mean(self) -> float | None:
+        """100 · (average − baseline) / baseline."""
+        ours, base = super().mean, self.baseline.mean
+        return 100 * (ours - base) / base if ours is not None and base else None
+
+    @property
+    def error(self) -> None:
+        """The paper's tables give none."""
+
+    def difference(self, other: float, *, digits: int = 2) -> str:
+        """As of any figure, with one more digit."""
+        return super().difference(other, digits=digits)
+
+    def __str__(self) -> str:
+        return super().__str__() if self.mean is None else f"{signed(self.mean, 2)}{self._count()}"
+
+
+def average(cells: Sequence[Cell], weights: Sequence[float] | None = None) -> Cell:
+    """The mean over targets, of the seeds that every target has.
+
+    Args:
+        cells: one a target.
+        weights: of the targets; by default all weigh the same.
+    """
+    if not cells:
+        return Cell({}, 0)
+    seeds = set.intersection(*(set(cell.values) for cell in cells))
+    means = {seed: fmean((c.values[seed] for c in cells), weights) for seed in sorted(seeds)}
+    return Cell(means, max(cell.planned for cell in cells))
+
+
+def compared(ours: Cell, baseline: Cell) -> tuple[Cell, Gain]:
+    """The baseline and the gain over it, both over the seeds that there are of each."""
+    common = ours.values.keys() & baseline.values.keys()
+    base = Cell({seed: baseline.values[seed] for seed in sorted(common)}, ours.planned)
+    return base, Gain({seed: ours.values[seed] for seed in sorted(common)}, ours.planned, base)
+
+
+def signed(value: float, digits: int) -> str:
+    """With its sign, which is a true minus."""
+    text = f"{value:+.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
+
+
+Rule = Literal["last", "validation", "oracle"]
+RULES: tuple[Rule, ...] = ("last", "validation", "oracle")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: ours, the paper's, or both.
+
+    Attributes:
+        name: of the row.
+        cells: our figures, by column; none where the row is not ours to run.
+        paper: the paper's figures, by column; none where it has no such row.
+    """
+
+    name: str
+    cells: Mapping[str, Cell]
+    paper: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of figures, ours and the paper's.
+
+    Attributes:
+        name: of the paper's table, or of the experiment.
+        columns: targets, two domains held out together joined by a +, and what sums them up, by
+            the names in `bne.benchmark.reference.SUMMARIES`.
+        rows: in the paper's order, then those it does not have.
+        rule: by which the tested epoch was chosen.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    rule: Rule
+
+
+def find_records(items: Sequence[Item], records: Sequence[Record]) -> Found:
+    """Every run of a plan with its record, if it is finished.
+
+    Args:
+        items: the plan.
+        records: of all runs so far, these and others.
+    """
+    return [(item, finished(records, item)) for item in items]
+
+
+def accuracy_table(name: str, found: Found, paper: PaperTable | None, rule: Rule) -> Table:
+    """A row a method, a column a target, then Avg. DA, Avg. and Δ%.
+
+    Args:
+        name: of the table.
+        found: the runs, with their records.
+        paper: the table of the paper to show beside ours.
+        rule: by which the tested epoch is chosen.
+    """
+    targets = tuple(dict.fromkeys(item.target for item, _ in found))
+    ours = {}
+    for row in dict.fromkeys(item.row for item, _ in found):
+        own = [(item, record) for item, record in found if item.row == row]
+        cells = {target: cell(own, target, lambda r: accuracy(r, rule)) for target in targets}
+        ours[row] = {**cells, AVERAGE: average(list(cells.values()))}
+    deepall = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
+    for row in ours.keys() - {deepall}:
+        if deepall is not None:
+            base, gain = compared(ours[row][AVERAGE], ours[deepall][AVERAGE])
+            ours[row] |= {AVERAGE_DEEPALL: base, GAIN: gain}
+    return Table(name, (*targets, AVERAGE_DEEPALL, AVERAGE, GAIN), beside(ours, paper), rule)
+
+
+def beside(ours: Mapping[str, Mapping[str, Cell]], paper: PaperTable | None) -> tuple[Row, ...]:
+    """Our rows and the paper's, in its order, then those it does not have."""
+    printed = {row.name: {**row.cells, **row.summaries} for row in paper.rows} if paper else {}
+    names = dict.fromkeys([*printed, *ours])
+    return tuple(Row(name, ours.get(name, {}), printed.get(name, {})) for name in names)
+
+
+def cell(found: Found, target: str, value: Callable[[Record], float | None]) -> Cell:
+    """What the runs on a target gave.
+
+    Args:
+        found: the runs of one row, with their records.
+        target: of the runs that count.
+        value: of a finished run; None if it has none and never will.
+    """
+    own = [(item.recipe.seed, record) for item, record in found if item.target == target]
+    values = {seed: value(record) for seed, record in own if record is not None}
+    given = {seed: figure for seed, figure in values.items() if figure is not None}
+    return Cell(given, len(own) - (len(values) - len(given)))
+
+
+def accuracy(record: Record, rule: Rule) -> float | None:
+    """In percent, over all images of the target; two domains held out together are one target.
+
+    None under "validation" if the run held no source images out.
+    """
+    return percent(record.accuracy[rule]) if rule in record.accuracy else None
+
+
+def percent(scores: Mapping[str, Mapping[str, int]]) -> float:
+    """Of the images of all domains together."""
+    correct = sum(score["correct"] for score in scores.values())
+    return 100 * correct / sum(score["images"] for score in scores.values())
+
+
+RANKS = ("closest", "second", "third")
+
+
+def latent_table(kind: str, name: str, found: Found, paper: PaperTable) -> Table:
+    """One of the tables that show what networks do inside; all are of the last epoch.
+
+    Args:
+        kind: "closest-domain-accuracy", "domain-accuracy" or "similarity".
+        name: of the table.
+        found: the runs, with their records, which hold analyses.
+        paper: the table of the paper to show beside ours.
+    """
+    makers: dict[str, Callable[[str, Found, PaperTable], Table]] = {
+        "closest-domain-accuracy": closest_domain_accuracy,
+        "domain-accuracy": domain_accuracy,
+        "similarity": similarity,
+    }
+    return makers[kind](name, found, paper)
+
+
+def closest_domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table:
+    """Accuracy of the nearest branch, the second and so on; Avg. weighs targets by their images."""
+    targets = _targets(found)
+    images = {item.target: record for item, record in found if record is not None}
+    ours = {}
+    for place, rank in enumerate(RANKS):
+        cells = {target: cell(found, target, _by_rank(place)) for target in targets}
+        weights = [_images(images[t]) if t in images else 0 for t in targets]
+        ours[rank] = {**cells, AVERAGE: average(list(cells.values()), weights)}
+    return Table(name, (*targets, AVERAGE), beside(ours, paper), "last")
+
+
+def domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table:
+    """How often training images lie nearest to their own domain, mean over the source domains."""
+    targets = _targets(found)
+    ours = {}
+    for row in dict.fromkeys(item.row for item, _ in found):
+        own = [(item, record) for item, record in found if item.row == row]
+        cells = {target: cell(own, target, _tells_domains_apart) for target in targets}
+        classes = [cell(own, target, lambda r: accuracy(r, "last")) for target in targets]
+        summaries = {AVERAGE_DOMAIN: average(list(cells.values())), AVERAGE_CLASS: average(classes)}
+        ours[row] = {**cells, **summaries}
+    columns = (*targets, AVERAGE_DOMAIN, AVERAGE_CLASS)
+    return Table(name, columns, beside(ours, paper), "last")
+
+
+def similarity(name: str, found: Found, paper: PaperTable) -> Table:
+    """Mean 1 / distance of a source's training images, a row, to each source domain, a column.
+
+    Its scale is arbitrary: ours and the paper's are in percent of the row.
+    """
+    (target,) = _targets(found)
+    rows = []
+    for row in paper.rows:
+        total = sum(row.cells.values())
+        shares = {column: 100 * value / total for column, value in row.cells.items()}
+        rows.append(PaperRow(row.method, "", shares, {}))
+    ours = {
+        row.method: {
+            column: cell(found, target, _share(row.method, column)) for column in paper.targets
+        }
+        for row in rows
+    }
+    shares_table = PaperTable(name, paper.backbone, paper.benchmark, tuple(rows))
+    return Table(name, paper.targets, beside(ours, shares_table), "last")
+
+
+def _targets(found: Found) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(item.target for item, _ in found))
+
+
+def _by_rank(place: int) -> Callable[[Record], float | None]:
+    def value(record: Record) -> float | None:
+        ranks = record.analysis["target"]["accuracy"]["by_rank"]
+        return percent(ranks[place]) if place < len(ranks) else None
+
+    return value
+
+
+def _tells_domains_apart(record: Record) -> float:
+    scores: Mapping[str, Any] = record.analysis["sources"]["domain_accuracy"]["train"]
+    return sum(percent({source: score}) for source, score in scores.items()) / len(scores)
+
+
+def _share(source: str, column: str) -> Callable[[Record], float | None]:
+    def value(record: Record) -> float | None:
+        row: Mapping[str, float] = record.analysis["sources"]["similarity"][source]
+        return 100 * row[column] / sum(row.values())
+
+    return value
+
+
+def _images(record: Record) -> int:
+    return sum(score["images"] for score in record.accuracy["last"].values())

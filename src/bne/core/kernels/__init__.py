@@ -1,0 +1,66 @@
+"""When layers use the kernels of `bne.core.kernels.layers`."""
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bne.core.moments import values_per_channel
+
+
+def kernels_for(samples: Tensor) -> Any:
+    """`bne.core.kernels.layers` if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
+    suit = (
+        samples.ndim > 3
+        and samples.shape[1] == 1
+        and _pay(samples)
+        and values_per_channel(samples) <= 65_535 * 64  # a grid's third side
+        and samples.numel() // len(samples) < 2**31  # offsets in an image
+    )
+    return _import_kernels() if suit else None
+
+
+def pooling_for(images: Tensor) -> Any:
+    """`bne.core.kernels.pooling` if it can treat (N, C, H, W) and pays, otherwise None."""
+    suit = (
+        images.ndim == 4
+        and images.is_floating_point()
+        and _pay(images)  # before the order of memory, which vmap does not tell
+        and images.is_contiguous(memory_format=torch.channels_last)
+        and not images.is_contiguous()
+        and images.numel() // len(images) < 2**29  # offsets in an image, and in a larger output
+        and images.shape[1] * images.shape[3] < 2**25  # a grid's second side
+    )
+    kernels = _import_kernels() if suit else None
+    return kernels and kernels.pooling
+
+
+def _pay(x: Tensor) -> bool:
+    """Whether our kernels can be had for these activations and save more than they cost."""
+    return (
+        x.is_cuda
+        and x.dtype.itemsize <= 4
+        and x.numel() > 0
+        # A compiler fuses the plain form by itself.
+        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+        and _are_worth_a_launch(x)
+    )
+
+
+def _are_worth_a_launch(x: Tensor) -> bool:
+    """Whether our kernels, whose launch costs the CPU more than torch's, save more than that."""
+    recorded = torch.cuda.is_current_stream_capturing()  # launched once, for all replays
+    return recorded or torch.is_grad_enabled() or x.numel() >= 2**22
+
+
+@cache
+def _import_kernels() -> Any:
+    try:
+        from bne.core.kernels import layers as kernels
+        from bne.core.kernels import pooling
+    except ModuleNotFoundError as error:  # Triton comes with torch on some systems only
+        if error.name != "triton":
+            raise
+        return None
+    return kernels

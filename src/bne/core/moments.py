@@ -1,0 +1,111 @@
+"""Statistics of all processes together."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed
+
+
+class Moments(NamedTuple):
+    """Mean and biased variance of every channel.
+
+    Attributes:
+        mean: (..., C).
+        var: (..., C).
+    """
+
+    mean: Tensor
+    var: Tensor
+
+
+def image_moments(samples: Tensor) -> Moments:
+    """Each image's own moments, in float32 at least.
+
+    Args:
+        samples: (N, rows, C, *spatial), the activations of N images.
+
+    Returns:
+        Moments of shape (N, C).
+    """
+    dims = (1, *range(3, samples.ndim))
+    samples = at_least_float32(samples)
+    if not samples.is_cpu:
+        var, mean = torch.var_mean(samples, dim=dims, correction=0)
+        return Moments(mean, var)
+    # On a CPU `var_mean` takes several times as long.
+    mean = samples.mean(dims, keepdim=True)
+    var = (samples - mean).square().mean(dims)
+    return Moments(mean.view_as(var), var)
+
+
+def pool(members: Moments, share: Tensor, group: Tensor | None = None) -> Moments:
+    """Moments of groups, from those of their members, by the law of total variance.
+
+    Args:
+        members: moments of shape (..., M, C) that broadcast over the groups.
+        share: (..., M), the part of each member in a group; a group's parts add up to 1.
+        group: (M,), the only one of the groups, (K, M) in `share`, that each member has a part in,
+            if that is so: it saves memory.
+
+    Returns:
+        Moments of shape (..., C).
+    """
+    mean = _total(share, members.mean)
+    centre = mean.unsqueeze(-2) if group is None else mean[group]
+    spread = members.var + (members.mean - centre).square()
+    return Moments(mean, _total(share, spread))
+
+
+def _total(share: Tensor, values: Tensor) -> Tensor:
+    """Of the parts that there are: no part of a value, were it infinite, is nothing of it."""
+    share = share.unsqueeze(-1)
+    return torch.where(share > 0, share * values, 0).sum(-2)
+
+
+def samples_of(x: Tensor, images: int) -> Tensor:
+    """Views (N * rows, C, *spatial) as (N, rows, C, *spatial)."""
+    rows = x.shape[0] // images if images else 1
+    if x.shape[0] != images * rows:
+        raise ValueError(
+            f"a batch-norm layer got {x.shape[0]} rows for {images} images: "
+            "every image must own the same number of consecutive rows"
+        )
+    return x.view(images, rows, *x.shape[1:])
+
+
+def values_per_channel(samples: Tensor) -> int:
+    """How many values a channel has in one image of (N, rows, C, *spatial)."""
+    return math.prod((samples.shape[1], *samples.shape[3:]))
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """The same values; half precision is too coarse for statistics."""
+    return x if x.dtype.itemsize >= 4 else x.float()
+
+
+def pool_across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
+    """Pools every process's domain statistics, (K, C), by its number of values, (K,)."""
+    channels = local.mean.shape[1]
+    packed = torch.cat([count.unsqueeze(1), *local], dim=1)
+    everyone: Tensor = _Gather.apply(packed)  # (P, K, 1 + 2 C)
+    counts, means, variances = everyone.transpose(0, 1).split([1, channels, channels], dim=2)
+    total = counts.sum(1)
+    share = counts / total.clamp_min(1).unsqueeze(1)
+    return pool(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
+
+
+class _Gather(torch.autograd.Function):
+    """Stacks every process's tensor; each gets back the sum of all gradients for its own."""
+
+    @staticmethod
+    def forward(_: Any, mine: Tensor) -> Tensor:
+        everyone = mine.new_empty(distributed.get_world_size() * mine.shape[0], *mine.shape[1:])
+        distributed.all_gather_into_tensor(everyone, mine.contiguous())
+        return everyone.view(-1, *mine.shape)
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        gradient = gradient.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(gradient)
+        return gradient[distributed.get_rank()]

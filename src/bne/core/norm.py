@@ -1,0 +1,381 @@
+"""The domain-aware batch-norm layer (paper, section 3.2).
+
+One γ and β, K running means and variances. During a pass through the network every image is
+normalised in one of these ways:
+
+- `DomainBatchNorm.by_domain`: under a domain, by that domain's statistics. Running an image under
+  its own domain is the warm-up; running it once under each of the K domains, as K rows of one
+  batch, gives the K branches.
+- `DomainBatchNorm.by_instance`: by its own statistics, which place it in the space of domains.
+- `DomainBatchNorm.by_mixture`: by the domains' statistics mixed by its weights, an approximation
+  to mixing the branches at the price of one.
+
+Everything is built from the moments of single images: a domain batch's are those of its images,
+pooled. `bne.core.kernels.layers` says the same in fewer passes over memory, for a GPU.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, distributed, nn
+
+from bne.core.kernels import kernels_for
+from bne.core.moments import (
+    Moments,
+    at_least_float32,
+    image_moments,
+    pool,
+    pool_across_processes,
+    samples_of,
+    values_per_channel,
+)
+from bne.core.passes import Passes
+
+FUSED = ("drop", "act")
+"""What timm's fused layers do after batch norm, by the names of their parts, in order."""
+
+
+class DomainBatchNorm(nn.Module):
+    """A batch-norm layer with one pair of running statistics per domain.
+
+    Inputs are (rows, C), (rows, C, L), (rows, C, H, W) or (rows, C, D, H, W), where each image may
+    own several consecutive rows (windows or tokens folded into the batch). Variances are biased
+    everywhere, so that instance and population statistics estimate the same thing. Statistics stay
+    in float32 when the module is cast to half precision.
+
+    A layer without running statistics has no place in the embedding, and in evaluation it
+    normalises every image by its own, which are those of a batch of one. One that has them and
+    does not track them, `track_running_stats` being set to False later, leaves them as they are.
+
+    Args:
+        num_features: C.
+        num_domains: K.
+        eps: added to the variance.
+        momentum: least share of a new batch in the running statistics. A domain's nth batch has
+            1/n, so that they are the plain average of all batches until 1/momentum of them were
+            seen, and follow exponentially from then on. None, like 0, averages all for good.
+        affine: whether there are γ (`weight`) and β (`bias`).
+        track_running_stats: whether there are running statistics.
+
+    Attributes:
+        running_mean: (K, C).
+        running_var: (K, C).
+        num_batches_tracked: (K,).
+        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
+        name: the layer's name in its network, which is its name in embeddings.
+        passes: what the network is doing, shared by all its layers.
+        original: the layer this one stands for, without its tensors, if it stands for one.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+    running_mean: Tensor | None
+    running_var: Tensor | None
+    num_batches_tracked: Tensor | None
+    original: tuple[nn.Module] | None = None
+
+    def __init__(
+        self,
+        num_features: int,
+        num_domains: int,
+        *,
+        eps: float = 1e-5,
+        momentum: float | None = 0.01,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.num_domains = num_domains
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        self.synchronised = False
+        self.name = ""
+        self.passes = Passes()
+        self.register_parameter(
+            "weight", nn.Parameter(torch.ones(num_features)) if affine else None
+        )
+        self.register_parameter("bias", nn.Parameter(torch.zeros(num_features)) if affine else None)
+        tracked = track_running_stats
+        shape = (num_domains, num_features)
+        self.register_buffer("running_mean", torch.zeros(shape) if tracked else None)
+        self.register_buffer("running_var", torch.ones(shape) if tracked else None)
+        count = torch.zeros(num_domains, dtype=torch.long)
+        self.register_buffer("num_batches_tracked", count if tracked else None)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalises as the current pass says, then applies the layer's own drop and activation."""
+        if self.passes.rule is None:
+            raise RuntimeError(
+                f"batch-norm layer {self.name!r} does not know the domain of its input: run the "
+                "network through its DomainEnsemble, not directly and not under gradient "
+                "checkpointing, which runs it again when the pass is over"
+            )
+        x = self.passes.rule(self, x)
+        for name in FUSED:
+            if name in self._modules:
+                x = getattr(self, name)(x)
+        return x
+
+    @property
+    def population(self) -> Moments | None:
+        """The K domains' running statistics, (K, C); None if the layer has none."""
+        if self.running_mean is None or self.running_var is None:
+            return None
+        return Moments(self.running_mean, self.running_var)
+
+    def by_domain(
+        self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
+    ) -> Tensor:
+        """Normalises every image by the statistics of the domain it is run under.
+
+        In training these are the batch statistics of the domain's members in this batch, which
+        also update the running ones; in evaluation, or where no members are named, the running
+        ones. A domain whose members have fewer than two values a channel has no batch variance:
+        its running statistics are used, and kept; without any, mean 0 and variance 1. They are kept
+        too, and the batch is not counted, where its statistics are infinite or NaN in any channel.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            domains: (N,), the domain each image is run under.
+            members: (N,) bool, whether the image really belongs to that domain.
+            track: whether batch statistics update the running ones; not when a pass is repeated.
+
+        Returns:
+            The normalised input, of the shape and dtype of `x`.
+        """
+        samples = samples_of(x, domains.shape[0])
+        population = self.population
+        if members is not None and self.training:
+            synchronised = self.synchronised and distributed.is_initialized()
+            if not synchronised and (kernels := kernels_for(samples)):
+                return self._by_batch_kernel(kernels, x, domains, members, track)
+            own = image_moments(samples)
+            statistics = self._batch_statistics(samples, own, domains, members, track)
+        elif population is not None:
+            statistics = population
+        else:
+            return self._normalise(samples, self._moments_alone(samples))
+        return self._normalise(samples, statistics, domains)
+
+    def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
+        """Normalises every image by its own statistics.
+
+        Where an image has a single value a channel it has no variance: it is normalised by the
+        mean of the K population statistics, and has no place in the embedding.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            images: N.
+
+        Returns:
+            The normalised input, and the images' moments, (N, C), where they are comparable with
+            the domains'; otherwise None.
+        """
+        samples = samples_of(x, images)
+        population = self.population
+        if values_per_channel(samples) > 1:
+            if kernels := kernels_for(samples):
+                x, *own = kernels.by_instance(x, (self.weight, self.bias), self.eps)
+                moments = Moments(*own)
+            else:
+                moments = image_moments(samples)
+                x = self._normalise(samples, moments)
+            return x, None if population is None else moments
+        if population is None:
+            return self._normalise(samples, self._moments_alone(samples)), None
+        middle = (statistic.mean(0).expand(images, -1) for statistic in population)
+        return self._normalise(samples, Moments(*middle)), None
+
+    def by_mixture(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Normalises every image by a mixture of the domains' running statistics.
+
+        Mean and second moment are mixed: a mixture of domains has the variance within them and
+        that between their means.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            weights: (N, K), of the domains in each image's mixture; they add up to 1.
+
+        Returns:
+            The normalised input, of the shape and dtype of `x`.
+        """
+        samples = samples_of(x, weights.shape[0])
+        population = self.population
+        if population is None:
+            return self._normalise(samples, self._moments_alone(samples))
+        weights = weights.to(population.mean.dtype)
+        centre = population.mean.mean(0)
+        apart = population.mean - centre  # measured from there, the squares keep their digits
+        device = "cpu" if x.is_meta else x.device.type  # a meta tensor knows no autocast
+        with torch.autocast(device, enabled=False):  # half precision would lose them
+            shift = weights @ apart
+            square = weights @ (population.var + apart.square())
+        var = (square - shift.square()).clamp_min(0)
+        return self._normalise(samples, Moments(centre + shift, var))
+
+    def by_map(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+        """Gives x * scale + shift, which is all that known statistics come down to.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            scale: (N, C).
+            shift: (N, C).
+
+        Returns:
+            The normalised input, of the shape and dtype of `x`.
+        """
+        return _mapped(samples_of(x, scale.shape[0]), scale, shift)
+
+    def _moments_alone(self, samples: Tensor) -> Moments:
+        """Of each image, (N, C), which is all that a layer without running statistics has."""
+        if values_per_channel(samples) == 1:
+            raise ValueError(
+                f"batch-norm layer {self.name!r} keeps no running statistics and sees one value "
+                "a channel: a single image cannot be normalised there"
+            )
+        return image_moments(samples)
+
+    def _by_batch_kernel(
+        self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
+    ) -> Tensor:
+        normalised: Tensor = kernels.by_batch(
+            x,
+            (self.weight, self.bias),
+            domains,
+            members,
+            self.population,
+            self.num_domains,
+            self.num_batches_tracked if track and self.track_running_stats else None,
+            float(self.momentum or 0),
+            self.eps,
+        )
+        return normalised
+
+    def _batch_statistics(
+        self, samples: Tensor, own: Moments, domains: Tensor, members: Tensor, track: bool
+    ) -> Moments:
+        """The K domains' statistics in this batch, (K, C), which may update the running ones.
+
+        They are made from the images' `own`, (N, C); the rest is as in `by_domain`.
+        """
+        each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
+        belongs = ((domains == each) & members).to(own.mean.dtype)  # (K, N)
+        count = belongs.sum(1)
+        batch = pool(own, belongs / count.clamp_min(1).unsqueeze(1), domains)
+        count = count * values_per_channel(samples)
+        if self.synchronised and distributed.is_initialized():
+            batch, count = pool_across_processes(batch, count)
+        population = self.population
+        present = count > 1
+        if population is not None and track and self.track_running_stats:
+            self._track(batch, present)
+        # Or as a fresh layer's: nothing is known of a domain without a variance.
+        mean, var = population or (0, 1)
+        known = present.unsqueeze(1)
+        return Moments(torch.where(known, batch.mean, mean), torch.where(known, batch.var, var))
+
+    @torch.no_grad()
+    def _track(self, batch: Moments, present: Tensor) -> None:
+        assert self.running_mean is not None
+        assert self.running_var is not None
+        assert self.num_batches_tracked is not None
+        running = Moments(self.running_mean, self.running_var)
+        batch = Moments(*(new.to(old.dtype) for new, old in zip(batch, running, strict=True)))
+        counts = present & (batch.mean.isfinite() & batch.var.isfinite()).all(1)
+        self.num_batches_tracked.add_(counts)
+        seen = self.num_batches_tracked.clamp_min(1).to(running.mean.dtype).unsqueeze(1)
+        step = seen.reciprocal().clamp_min(self.momentum or 0.0)
+        for old, new in zip(running, batch, strict=True):
+            old.lerp_(torch.where(counts.unsqueeze(1), new, old), step)
+
+    def _normalise(
+        self, samples: Tensor, moments: Moments, domains: Tensor | None = None
+    ) -> Tensor:
+        """(x - mean) / sqrt(var + eps) * γ + β.
+
+        Args:
+            samples: (N, rows, C, *spatial).
+            moments: of every image, (N, C), or of every domain, (K, C).
+            domains: (N,), whose moments an image is normalised by if they are the domains'.
+        """
+        constant = not (moments.mean.requires_grad or moments.var.requires_grad)
+        if constant and (kernels := kernels_for(samples)):
+            if domains is None:
+                domains = torch.arange(samples.shape[0], device=samples.device)
+            affine = self.weight, self.bias
+            fused: Tensor = kernels.by_population(
+                samples.squeeze(1), affine, domains, moments, self.eps
+            )
+            return fused
+        if not torch.is_grad_enabled() and self._is_plain(samples.dtype, moments):
+            mean, var = moments.mean[0], moments.var[0]
+            x = samples.flatten(0, 1)
+            return F.batch_norm(x, mean, var, self.weight, self.bias, eps=self.eps)
+        if domains is not None:
+            moments = Moments(moments.mean[domains], moments.var[domains])
+        scale = (moments.var + self.eps).rsqrt()
+        if self.weight is not None:
+            scale = scale * self.weight
+        if self.bias is None:
+            shift = -moments.mean * scale
+        else:
+            shift = torch.addcmul(self.bias, moments.mean, scale, value=-1)
+        return _mapped(samples, scale, shift)
+
+    def _is_plain(self, dtype: torch.dtype, moments: Moments) -> bool:
+        """Whether torch's batch norm does it at once: all rows alike, and dtypes that it takes."""
+        exact = moments.mean.dtype
+        alike = self.weight is None or self.weight.dtype == exact
+        suits = dtype == exact or (dtype.itemsize < 4 and exact == torch.float32)
+        return moments.mean.shape[0] == 1 and alike and suits
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
+        before = self.population
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        after = self.population
+        if before is not None and after is not None and after.mean.dtype.itemsize < 4:
+            # A step of 1 % is lost in half precision, so the statistics only follow the device.
+            self.running_mean = before.mean.to(after.mean.device, torch.float32)
+            self.running_var = before.var.to(after.var.device, torch.float32)
+        return self
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        """Also takes a plain layer's state: every domain then starts from its statistics.
+
+        Batches are counted from 0 then: none of them was the domain's own.
+        """
+        if self.num_batches_tracked is not None:
+            mean, count = state_dict.get(prefix + "running_mean"), prefix + "num_batches_tracked"
+            if isinstance(mean, Tensor) and mean.ndim == 1:
+                state_dict[count] = torch.zeros_like(self.num_batches_tracked)
+            state_dict.setdefault(count, self.num_batches_tracked)
+        for name, own in self.named_buffers(recurse=False):
+            value = state_dict.get(prefix + name)
+            if isinstance(value, Tensor):
+                if value.ndim == own.ndim - 1:
+                    value = value.expand(self.num_domains, *value.shape).clone()
+                kept = at_least_float32(value) if value.is_floating_point() else value
+                state_dict[prefix + name] = kept
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+    def extra_repr(self) -> str:
+        """The constructor's arguments, for `print(network)`."""
+        return (
+            f"{self.num_features}, domains={self.num_domains}, eps={self.eps}, "
+            f"momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """(N, rows, C, *spatial) times scale plus shift, (N, C) each, as (N * rows, C, *spatial)."""
+    shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
+    mapped = torch.addcmul(shift.view(shape), samples, scale.view(shape))
+    return mapped.to(samples.dtype).flatten(0, 1)

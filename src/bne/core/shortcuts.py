@@ -1,0 +1,122 @@
+"""Passes that are run again in the backward pass, so that their activations need not be kept."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from bne.core.norm import DomainBatchNorm
+from bne.core.passes import Pass, Passes, Rule, copied
+
+SMALL = 2**19
+"""Values of input images up to which this pays; three images of 224² pixels have 450,000."""
+
+FEW = 64
+"""Images up to which the scales and shifts of all layers take little memory."""
+
+Map = tuple[Tensor, Tensor]
+"""Scale and shift of a layer's channels for every image, (N, C) each."""
+
+
+def pays(images: Tensor, copies: int = 1) -> bool:
+    """Whether a pass of (N, ...) images, each so many times, without gradients, is faster so."""
+    return (
+        images.is_cuda
+        and not torch.is_grad_enabled()
+        and copies * images.numel() <= SMALL
+        and copies * len(images) <= FEW
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        and not torch.cuda.is_current_stream_capturing()  # a graph launches everything at once
+    )
+
+
+def fold(layers: Iterable[DomainBatchNorm], domains: Tensor) -> Rule:
+    """The rule that normalises every image by the running statistics of its domain.
+
+    Args:
+        layers: of the network, in evaluation. Those that cannot be prepared normalise by
+            themselves.
+        domains: (N,), the domain each image is run under.
+    """
+    alike: dict[float, list[DomainBatchNorm]] = {}
+    for layer in layers:
+        if _can_be_prepared(layer, domains.device):
+            alike.setdefault(layer.eps, []).append(layer)
+    maps = {layer: found for own in alike.values() for layer, found in _maps(own, domains)}
+
+    def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
+        return layer.by_map(x, *maps[layer]) if layer in maps else layer.by_domain(x, domains)
+
+    return rule
+
+
+def _can_be_prepared(layer: DomainBatchNorm, device: torch.device) -> bool:
+    """Whether a layer is of no other kind, and its parameters are at hand before its turn."""
+    # Sharded or offloaded parameters are of other types, or elsewhere, until the layer runs.
+    parameters = (layer.weight, layer.bias)
+    here = all(type(p) is nn.Parameter and p.device == device for p in parameters)
+    return type(layer) is DomainBatchNorm and here and layer.population is not None
+
+
+def _maps(layers: Sequence[DomainBatchNorm], domains: Tensor) -> list[tuple[DomainBatchNorm, Map]]:
+    """The maps of layers that have the same eps."""
+    populations = [layer.population for layer in layers]
+    mean = torch.cat([population.mean for population in populations if population], 1)
+    var = torch.cat([population.var for population in populations if population], 1)
+    weight = torch.cat([layer.weight for layer in layers if layer.weight is not None])
+    bias = torch.cat([layer.bias for layer in layers if layer.bias is not None])
+    scale = (var + layers[0].eps).rsqrt() * weight  # (K, channels of all layers)
+    shift = torch.addcmul(bias, mean, scale, value=-1)
+    widths = [layer.num_features for layer in layers]
+    scales, shifts = (s.index_select(0, domains).split(widths, 1) for s in (scale, shift))
+    return list(zip(layers, zip(scales, shifts, strict=True), strict=True))
+
+
+def run_recomputed(
+    model: nn.Module, images: Tensor, copies: int, passes: Passes, rule: Rule, again: Rule
+) -> Any:
+    """What the network gives, of which only the images are kept for the backward pass.
+
+    Args:
+        model: whose layers normalise by the rule of `passes`.
+        images: (N, ...).
+        copies: how many times each image is run.
+        passes: the layers' common rule.
+        rule: of the pass.
+        again: the same rule, but one that does not track statistics a second time.
+
+    Raises:
+        RuntimeError: A CUDA graph is recorded, and a layer draws random numbers.
+    """
+    compiling = torch.compiler.is_compiling()
+    capturing = images.is_cuda and not compiling and torch.cuda.is_current_stream_capturing()
+    if capturing and (random := _random_layers(model)):
+        raise RuntimeError(
+            f"layer {random[0]!r} draws random numbers, which a CUDA graph cannot draw again when "
+            "it repeats a branch: leave max_branches at None, or train without a graph"
+        )
+
+    def contexts() -> tuple[Any, Any]:
+        return nullcontext(), Pass(passes, again)
+
+    options: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": not capturing}
+    if not compiling:  # a compiler repeats in its own way, which leaves tracking out
+        options["context_fn"] = contexts
+    with Pass(passes, rule):
+        # Not `passes.copies`: a compiler lets what is run again set nothing outside.
+        return checkpoint(lambda images: model(copied(images, copies)), images, **options)
+
+
+def _random_layers(model: nn.Module) -> list[str]:
+    """The names of layers that draw random numbers in training: dropout under all its names."""
+    return [
+        name
+        for name, module in model.named_modules()
+        if module.training
+        and any(word in type(module).__name__.lower() for word in ("drop", "stochastic"))
+        and any(getattr(module, share, 0) for share in ("p", "drop_prob", "drop_p"))
+    ]

@@ -1,0 +1,106 @@
+"""Maps of the space of domains: t-SNE of instance statistics with the domains' own points."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bne.data.images import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from bne.core.embedding import Embedding
+    from bne.inspection.observe import Location, Observed
+
+COMPONENTS = 50
+PERPLEXITY = 30.0
+FEWEST = 5  # points that can be laid out
+ALL_LAYERS = "all layers"
+
+
+@dataclass(frozen=True, eq=False)
+class Map:
+    """M images and K domains in the plane.
+
+    Attributes:
+        name: of the layer, or `ALL_LAYERS`.
+        images: (M, 2).
+        domains: (K, 2).
+        distances: (M, K), of the images from the domains, as the model measures them.
+    """
+
+    name: str
+    images: NDArray[np.float64]
+    domains: NDArray[np.float64]
+    distances: NDArray[np.float64]
+
+
+def choose_layers(there: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
+    """The layers to map: those wanted, or the first, the middle and the last.
+
+    Raises:
+        DataError: A wanted layer is not there.
+    """
+    if wanted is None:
+        return list(dict.fromkeys((there[0], there[len(there) // 2], there[-1])))
+    for layer in wanted:
+        if layer not in there:
+            raise DataError(
+                f"--layers {layer}: the model compares no such layer; choose from "
+                f"{', '.join(there)}."
+            )
+    return list(dict.fromkeys(wanted))
+
+
+def make_maps(observed: Observed, layers: Sequence[str], seed: int) -> list[Map]:
+    """One map of all layers together and one of each that is named; none of too few points."""
+    location, weighing = observed.location, observed.weighing
+    if location is None or weighing is None:
+        return []
+    if len(location.points) + len(location.known) < FEWEST:
+        return []
+    everywhere = -weighing.nearness[location.rows].double().numpy()
+    maps = [_map(ALL_LAYERS, location, location.points.layers, everywhere, seed)]
+    for layer in layers:
+        distances = location.layer_distances[layer][location.rows].double().numpy()
+        maps.append(_map(layer, location, [layer], distances, seed))
+    return maps
+
+
+def _map(
+    name: str,
+    location: Location,
+    layers: Sequence[str],
+    distances: NDArray[np.float64],
+    seed: int,
+) -> Map:
+    images = _vectors(location.points.select(layers))
+    domains = _vectors(location.known.select(layers))
+    flat = flatten(np.concatenate([images, domains]), seed)
+    return Map(name, flat[: len(images)], flat[len(images) :], distances)
+
+
+def flatten(points: NDArray[np.float64], seed: int) -> NDArray[np.float64]:
+    """Lays points, (N, D), out in the plane, (N, 2), by PCA and t-SNE.
+
+    The squared Euclidean distance of (μ, σ) vectors is the paper's Wasserstein distance.
+    """
+    from sklearn.decomposition import PCA
+    from sklearn.manifold import TSNE
+
+    if not np.ptp(points, axis=0).any():
+        return np.zeros((len(points), 2))  # all the same, of which t-SNE can make nothing
+    count = min(COMPONENTS, len(points) - 1, points.shape[1])
+    reduced = PCA(count, random_state=seed).fit_transform(points)
+    layout = TSNE(perplexity=min(PERPLEXITY, (len(points) - 1) / 3), random_state=seed)
+    return np.asarray(layout.fit_transform(reduced), dtype=np.float64)
+
+
+def _vectors(points: Embedding) -> NDArray[np.float64]:
+    """(N, 2D), means and standard deviations."""
+    return np.concatenate([points.mean.double().numpy(), points.std.double().numpy()], axis=1)

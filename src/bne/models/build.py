@@ -1,0 +1,153 @@
+"""Building a backbone, with or without pretrained weights."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from bne.models.registry import Backbone, Preprocessing, StateDict, find
+from bne.models.weights import read_weights
+
+_logger = logging.getLogger(__name__)
+
+
+def load(
+    model: nn.Module, backbone: Backbone, state: StateDict, source: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Copy everything in ``state`` but the classifier into ``model``, in the model's precision.
+
+    Returns:
+        The names of the model's tensors left at their initialisation (the classifier, and those
+        that the backbone calls optional, for which a warning is logged), and the names of the
+        tensors in ``state`` that were not used (its classifier).
+
+    Raises:
+        ValueError: If anything else is missing, superfluous or of another shape.
+    """
+    classifier = tuple(f"{layer}." for layer in backbone.classifier)
+    known = model.state_dict()
+    body = {name: tensor for name, tensor in state.items() if not name.startswith(classifier)}
+    # BN's counters of batches are no weights, and many files have none.
+    fresh = [n for n in known if n not in body and not n.endswith("num_batches_tracked")]
+    fresh_body = [name for name in fresh if not name.startswith(classifier)]
+
+    problems = [f"tensor {name!r} is unknown to it" for name in body if name not in known]
+    problems += [
+        f"tensor {name!r} is missing"
+        for name in fresh_body
+        if not name.startswith(backbone.optional)
+    ]
+    problems += [
+        f"tensor {name!r} has shape {tuple(tensor.shape)} instead of {tuple(known[name].shape)}"
+        for name, tensor in body.items()
+        if name in known and tensor.shape != known[name].shape
+    ]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ValueError(f"{source} does not fit the network: {problems[0]}{more}")
+
+    model.load_state_dict(body, strict=False)
+    if fresh_body:
+        _logger.warning("%s lacks %s: they start afresh", source, ", ".join(fresh_body))
+    return tuple(fresh), tuple(name for name in state if name not in body)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a network was built.
+
+    Attributes:
+        backbone: Its name.
+        weights: The source of its initial weights; None for random ones.
+        preprocessing: What it expects of its input.
+        fresh: Its tensors that the weights did not supply, left at their initialisation.
+        unused: Tensors of the weights that it did not take.
+    """
+
+    backbone: str
+    weights: str | None
+    preprocessing: Preprocessing
+    fresh: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def origin(model: nn.Module) -> Origin:
+    """Return how ``model``, or the network inside it, was built by `bne.models.build`.
+
+    Raises:
+        ValueError: If it was not.
+    """
+    for module in model.modules():
+        record = getattr(module, "origin", None)
+        if isinstance(record, Origin):
+            return record
+    raise ValueError("this network was not built by bne.models.build, so its origin is unknown")
+
+
+def preprocessing(model: nn.Module | str) -> Preprocessing:
+    """Return what a backbone expects of its input.
+
+    Args:
+        model: A network from `bne.models.build`, alone or inside another, or a backbone's name.
+
+    Raises:
+        ValueError: If the network was not built by `bne.models.build` or the name is unknown.
+    """
+    return find(model).preprocessing if isinstance(model, str) else origin(model).preprocessing
+
+
+def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.Module:
+    """Build a backbone with a fresh classifier.
+
+    Whatever the weights, the classifier is a new layer with PyTorch's own initialisation of a
+    linear layer, uniform within ±1/√inputs for weights and biases. `bne.models.origin` tells which
+    tensors the weights left fresh and which of theirs were not used; anything but the classifier
+    that does not fit is an error. For weights without BN, see `bne.models.calibrate_batch_norm`.
+
+    Args:
+        name: One of `bne.models.list_models`: ``"resnet18"``, ``"alexnet_bn"``, or a network of
+            timm, ``"timm/efficientnet_lite0"``, if need be with a tag of its weights.
+        num_classes: Number of logits.
+        weights: ``"torchvision"`` (its ImageNet weights, version 1) or ``"timm"`` to download
+            those of the library the network comes from; or a ``.safetensors``, ``.pth``, ``.pt``
+            or ``.caffemodel`` file; or None for random weights.
+
+    Returns:
+        The network: images (N, 3, H, W), as `bne.models.preprocessing` says, to logits
+        (N, num_classes).
+
+    Raises:
+        ValueError: If the name is unknown, or the weights are damaged or do not fit.
+        FileNotFoundError: If there is no such weights file.
+    """
+    if num_classes < 1:
+        raise ValueError(f"num_classes is {num_classes}: a classifier needs at least one class")
+    backbone = find(name)
+    if weights is None:
+        model = backbone.create(num_classes)
+        record = Origin(name, None, backbone.preprocessing, tuple(model.state_dict()), ())
+    else:
+        state = _read(name, backbone, weights)
+        model = backbone.create(num_classes)
+        fresh, unused = load(model, backbone, state, source=str(weights))
+        record = Origin(name, str(weights), backbone.preprocessing, fresh, unused)
+    model.origin = record  # type: ignore[assignment]  # torch types attributes as tensors or modules
+    return model
+
+
+def _read(name: str, backbone: Backbone, weights: str | Path) -> StateDict:
+    if weights not in ("torchvision", "timm"):
+        return read_weights(Path(weights), backbone)
+    download = backbone.downloads.get(str(weights))
+    if download is None:
+        sources = [f'"{source}"' for source in backbone.downloads]
+        raise ValueError(
+            f"{weights} has no weights for {name}: give {' or '.join([*sources, 'a file'])}"
+        )
+    try:
+        return download()
+    except (OSError, RuntimeError) as error:
+        raise RuntimeError(
+            f"the weights of {name} could not be had from {weights}: give a file instead ({error})"
+        ) from error

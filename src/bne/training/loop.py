@@ -1,0 +1,538 @@
+"""The training loop: epochs of steps, with their records and checkpoints."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Self
+
+import torch
+
+from bne.errors import Interrupted, TrainingError
+from bne.methods import DeepAll
+from bne.recipes.schema import Averaging
+from bne.training import scores as selection
+from bne.training.events import Epoch, Step
+from bne.training.optim import (
+    WeightAverage,
+    classifier_parameters,
+    learning_rate,
+    load_optimiser_tensors,
+    make_optimiser,
+    optimiser_tensors,
+    set_learning_rate,
+)
+from bne.training.scores import scores
+from bne.training.statistics import SCORING_STEPS, draw, recompute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import Tensor, nn
+
+    from bne.data.feed import Batch
+    from bne.methods import Method
+    from bne.training.checkpoints import Keeper
+    from bne.training.events import Listener, PhaseName, Progress
+    from bne.training.folder import RunFolder
+    from bne.training.inputs import Setting
+    from bne.training.interruption import Interruption
+
+
+class Head(DeepAll):
+    """The plain network, of which only the classifier learns.
+
+    Everything else is frozen, in evaluation mode: pretrained statistics, no dropout.
+
+    Args:
+        model: a network from `bne.models.build`.
+    """
+
+    stage = "head"
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model, ())
+        classifier = classifier_parameters(model)
+        self._frozen = [p for p in model.parameters() if p.requires_grad and p not in classifier]
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Sets the mode of this method; the network stays in evaluation mode."""
+        super().train(mode)
+        self.net.eval()
+        return self
+
+    def release(self) -> nn.Module:
+        """The network, all of it trainable again and in training mode."""
+        for parameter in self._frozen:
+            parameter.requires_grad_(True)
+        return self.net.train()
+
+
+class TrainingStep:
+    """Takes one optimiser step a call, and never waits for the device.
+
+    Args:
+        model: gives the loss; a method, or one shared by several processes.
+        optimiser: of its parameters, with its learning rate set.
+        losses: (), to which the loss of every step is added.
+        clip: the largest norm of the gradient; None leaves it as it is.
+        accumulate: into how many parts each domain batch is cut.
+        autocast: makes the context in which the loss is computed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimiser: torch.optim.Optimizer,
+        losses: Tensor,
+        *,
+        clip: float | None = None,
+        accumulate: int = 1,
+        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._model = model
+        self._optimiser = optimiser
+        self._losses = losses
+        self._clip = clip
+        self._accumulate = accumulate
+        self._autocast = autocast
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+
+    def __call__(self, images: Tensor, labels: Tensor, domains: Tensor) -> None:
+        """Trains on one batch.
+
+        Args:
+            images: (N, 3, H, W), normalised, as many of each domain, in domain order.
+            labels: (N,).
+            domains: (N,).
+        """
+        self._optimiser.zero_grad(set_to_none=True)
+        for number in range(self._accumulate):
+            # Every n-th image, which is an equal share of every domain.
+            part = slice(number, None, self._accumulate)
+            with self._autocast():
+                loss = self._model(_rows(images, part), labels[part], domains[part])
+            loss = loss / self._accumulate
+            loss.backward()
+            self._losses += loss.detach()
+        if self._clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        self._optimiser.step()
+
+
+def _rows(images: Tensor, part: slice) -> Tensor:
+    """Part of a batch, in the memory layout of the whole."""
+    layout = torch.channels_last if images.ndim == 4 else torch.contiguous_format
+    return images if part.step == 1 else images[part].contiguous(memory_format=layout)
+
+
+WARM_UP = 3  # steps, so that libraries choose their algorithms before anything is recorded
+
+
+class GraphedStep:
+    """A training step that records itself after a few calls.
+
+    The first calls are ordinary steps of training on a stream of their own, as recording demands;
+    so nothing is computed that does not count. A step of another shape starts over.
+
+    Args:
+        step: what is recorded. Everything it changes must stay where it is in memory.
+        device: a GPU.
+    """
+
+    def __init__(self, step: TrainingStep, device: torch.device) -> None:
+        self._step = step
+        self._side = torch.cuda.Stream(device)
+        self._fixed: list[Tensor] = []
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._calls = 0
+
+    def __call__(self, images: Tensor, labels: Tensor, domains: Tensor) -> None:
+        """Trains on one batch, as `TrainingStep` does."""
+        batch = (images, labels, domains)
+        if [tensor.shape for tensor in self._fixed] != [tensor.shape for tensor in batch]:
+            self._fixed = [tensor.clone() for tensor in batch]
+            self._graph = None
+            self._calls = 0
+        for own, given in zip(self._fixed, batch, strict=True):
+            own.copy_(given)
+        self._calls += 1
+        if self._calls <= WARM_UP:
+            self._run_aside()
+            return
+        if self._graph is None:
+            self._graph = torch.cuda.CUDAGraph()
+            # Other threads may read images and pin their memory meanwhile.
+            with torch.cuda.graph(
+                self._graph, stream=self._side, capture_error_mode="thread_local"
+            ):
+                self._step(*self._fixed)
+        self._graph.replay()
+
+    def _run_aside(self) -> None:
+        here = torch.cuda.current_stream(self._side.device)
+        self._side.wait_stream(here)
+        with torch.cuda.stream(self._side):
+            self._step(*self._fixed)
+        here.wait_stream(self._side)
+
+
+UNLABELLED = -100
+
+
+class PhaseTraining:
+    """All that changes while a method is trained.
+
+    Args:
+        setting: of the run.
+        name: of the phase.
+        method: what is trained.
+        graphs: whether steps are recorded as CUDA graphs.
+
+    Attributes:
+        name: of the phase.
+        method: what is trained.
+        members: the numbers of the images of every domain of the present epoch's batches.
+        settings: of the phase.
+        average: of its weights.
+        losses: (), the sum over the steps of the present epoch.
+        rate: the last step's learning rate.
+    """
+
+    def __init__(self, setting: Setting, name: PhaseName, method: Method, *, graphs: bool) -> None:
+        recipe = setting.recipe
+        device = setting.processes.device
+        self.name = name
+        self.method = method.train()
+        self.members: Mapping[str, Sequence[int]] = {}
+        self.settings = recipe.head if name == "head" else recipe.train
+        averaging = Averaging() if name == "head" else recipe.averaging
+        self.average = WeightAverage(method, averaging, self.settings.epochs)
+        self.losses = torch.zeros((), dtype=torch.double, device=device)
+        self.rate = 0.0
+        self._setting = setting
+        self._graphs = graphs
+        self._optimiser = make_optimiser(method, self.settings.optimiser, device)
+        self._stage = ""
+        self._step: TrainingStep | GraphedStep
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Prepares the method for an epoch, or for the rest of one.
+
+        Args:
+            epoch: epochs of the phase before this one.
+
+        Raises:
+            TrainingError: The method can make no domains of the images.
+        """
+        method, setting = self.method, self._setting
+        setting.seed("members", epoch)
+        with torch.no_grad(), setting.autocast():
+            try:
+                members = dict(method.members(setting.train, epoch, setting.look))
+            except ValueError as error:
+                raise TrainingError(f"method {setting.recipe.method}: {error}.") from error
+        if method.uses_target:
+            members[setting.joined_target] = [n for ns in setting.target.values() for n in ns]
+        self.members = members
+        method.begin_epoch(epoch, self.settings.warm_up)
+        method.train()
+        if method.stage != self._stage:
+            self._stage = method.stage
+            self._step = self._make_step()
+
+    def step(self, batch: Batch, phase_step: int) -> None:
+        """Trains on one batch.
+
+        Args:
+            batch: of this process.
+            phase_step: steps of the phase before this one.
+        """
+        setting = self._setting
+        self.rate = learning_rate(self.settings, phase_step, setting.steps_per_epoch)
+        set_learning_rate(self._optimiser, self.rate)
+        setting.seed("step", batch.step, setting.processes.rank)
+        labels = batch.labels
+        if self.method.uses_target:
+            labels = labels.masked_fill(batch.domains == len(self.members) - 1, UNLABELLED)
+        self._step(batch.images, labels, batch.domains)
+        self.average.after_step()
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """A context in which the method is scored and kept: averaged, if the recipe wants it.
+
+        Averaged weights have statistics of their own, since those that training tracks belong to
+        other weights.
+        """
+        if not self.average.weights:
+            yield
+            return
+        tracked = {name: value.clone() for name, value in self.method.named_buffers()}
+        with self.average.applied():
+            self.measure_statistics(SCORING_STEPS)
+            yield
+        for name, value in self.method.named_buffers():
+            value.copy_(tracked[name])
+
+    def adopt_average(self) -> None:
+        """Leaves the method as `averaged` shows it, for good."""
+        if self.average.weights:
+            self.average.adopt()
+            self.measure_statistics(SCORING_STEPS)
+
+    def measure_statistics(self, steps: int | None = None) -> None:
+        """Sets the running statistics to those of the training images, or of so many batches."""
+        setting = self._setting
+        per_domain = max(1, setting.recipe.per_domain // setting.recipe.accumulate)
+        batches = list(draw(self.members, per_domain, setting.recipe.seed, steps))
+        setting.seed("statistics")
+        device = setting.processes.device
+        recompute(self.method, batches, setting.inputs, device, setting.autocast)
+
+    def is_finite(self) -> bool:
+        """Whether all weights are numbers."""
+        finite = [parameter.isfinite().all() for parameter in self.method.parameters()]
+        return bool(torch.stack(finite).all())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything a checkpoint must hold to go on from here."""
+        parts = {
+            "method": self.method.state_dict(),
+            "optimiser": optimiser_tensors(self._optimiser, self.method),
+            "average": self.average.weights,
+            "losses": {"sum": self.losses},
+        }
+        return {
+            f"{part}/{key}": value for part, found in parts.items() for key, value in found.items()
+        }
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Takes over what `tensors` gave, from any number of processes."""
+        parts: dict[str, dict[str, Tensor]] = {
+            part: {} for part in ("method", "optimiser", "average", "losses")
+        }
+        for name, value in tensors.items():
+            part, key = name.split("/", 1)
+            parts[part][key] = value
+        self.method.load_state_dict(parts["method"])
+        load_optimiser_tensors(self._optimiser, self.method, parts["optimiser"])
+        self.average.load(parts["average"])
+        self.losses.copy_(parts["losses"]["sum"])
+
+    def _make_step(self) -> TrainingStep | GraphedStep:
+        step = TrainingStep(
+            self._setting.processes.share(self.method),
+            self._optimiser,
+            self.losses,
+            clip=self.settings.optimiser.clip,
+            accumulate=self._setting.recipe.accumulate,
+            autocast=self._setting.autocast,
+        )
+        return GraphedStep(step, self._setting.processes.device) if self._graphs else step
+
+
+GPU_STEPS = 50  # between two looks at what the device has computed
+
+
+class Trainer:
+    """Carries out phases of training.
+
+    Args:
+        setting: of the run.
+        progress: where it stands; kept up to date.
+        folder: of the run.
+        keeper: of its checkpoints.
+        interruption: of the program.
+        listeners: hear how it goes.
+        graphs: whether steps are recorded as CUDA graphs.
+        checkpoint_seconds: the longest time without a checkpoint.
+        checkpoint_steps: the most steps without one.
+    """
+
+    def __init__(
+        self,
+        setting: Setting,
+        progress: Progress,
+        folder: RunFolder,
+        keeper: Keeper,
+        interruption: Interruption,
+        listeners: Sequence[Listener],
+        *,
+        graphs: bool,
+        checkpoint_seconds: float,
+        checkpoint_steps: int | None,
+    ) -> None:
+        self._setting = setting
+        self._progress = progress
+        self._folder = folder
+        self._keeper = keeper
+        self._interruption = interruption
+        self._listeners = listeners
+        self._graphs = graphs
+        self._checkpoint_seconds = checkpoint_seconds
+        self._checkpoint_steps = checkpoint_steps
+        self._look_every = GPU_STEPS if setting.processes.device.type == "cuda" else 1
+        self._last_checkpoint = time.monotonic()
+        self._started = time.monotonic() - progress.seconds
+
+    @property
+    def seconds(self) -> float:
+        """That the run has taken, earlier parts included."""
+        return time.monotonic() - self._started
+
+    def phase(
+        self, name: PhaseName, method: Method, tensors: Mapping[str, Tensor] | None
+    ) -> PhaseTraining:
+        """Trains to the end of a phase, or until validation no longer gets better.
+
+        Args:
+            name: of the phase.
+            method: what to train.
+            tensors: of the checkpoint to go on from, if it is of this phase.
+        """
+        training = PhaseTraining(self._setting, name, method, graphs=self._graphs)
+        progress = self._progress
+        if tensors is not None:
+            training.load(tensors)
+        else:
+            progress.phase, progress.epoch = name, 0
+        while progress.epoch < training.settings.epochs and not self._is_stale():
+            self._epoch(training)
+        return training
+
+    def record(self, epoch: Epoch, method: Method) -> None:
+        """Writes a record, and the model if it is the best so far, and tells listeners."""
+        self._progress.epochs.append(epoch)
+        if selection.best_on_validation(self._progress.epochs) is epoch:
+            self._keeper.model(self._folder.best, method)
+        if self._setting.processes.first:
+            self._folder.record(epoch)
+        for listener in self._listeners:
+            listener.finished_epoch(epoch)
+
+    def _epoch(self, training: PhaseTraining) -> None:
+        setting, progress = self._setting, self._progress
+        per_epoch = setting.steps_per_epoch
+        training.begin_epoch(progress.epoch)
+        batches = setting.batches(training.members, progress.step)
+        images = len(batches.domains) * setting.processes.count
+        started = time.perf_counter() - progress.epoch_seconds
+        for batch in setting.feed.epoch(batches, setting.augmentation):
+            training.step(batch, progress.epoch * per_epoch + progress.step % per_epoch)
+            progress.step += 1
+            if progress.step % per_epoch and self._is_time_to_look():
+                self._look(training, images, started)
+        loss, stop, _ = self._collect(training)
+        progress.epoch_seconds = time.perf_counter() - started
+        self._finish_epoch(training, loss, images)
+        if stop:
+            raise self._interrupted()
+
+    def _is_time_to_look(self) -> bool:
+        every = [self._look_every, *([self._checkpoint_steps] if self._checkpoint_steps else [])]
+        return any(self._progress.step % steps == 0 for steps in every)
+
+    def _look(self, training: PhaseTraining, images: int, started: float) -> None:
+        """Between two steps of an epoch: tells listeners, and saves if it is time to."""
+        progress, per_epoch = self._progress, self._setting.steps_per_epoch
+        loss, stop, due = self._collect(training)
+        progress.epoch_seconds = time.perf_counter() - started
+        done = progress.step % per_epoch
+        step = Step(
+            phase=training.name,
+            epoch=progress.epoch + 1,
+            stage=training.method.stage,
+            step=done,
+            steps_per_epoch=per_epoch,
+            total_step=progress.step,
+            loss=loss / done,
+            learning_rate=training.rate,
+            images_per_second=images * done / progress.epoch_seconds,
+        )
+        for listener in self._listeners:
+            listener.stepped(step)
+        if self._checkpoint_steps and progress.step % self._checkpoint_steps == 0:
+            due = True
+        if stop or due:
+            self._check_weights(training)
+            self._checkpoint(training)
+        if stop:
+            raise self._interrupted()
+
+    def _collect(self, training: PhaseTraining) -> tuple[float, bool, bool]:
+        """What all processes know together.
+
+        Returns:
+            The sum of the epoch's losses, whether any process is to stop, and whether the time
+            has come for a checkpoint.
+        """
+        processes = self._setting.processes
+        overdue = time.monotonic() - self._last_checkpoint > self._checkpoint_seconds
+        facts = torch.tensor(
+            [0.0, self._interruption.wanted, overdue and processes.first],
+            dtype=torch.double,
+            device=processes.device,
+        )
+        facts[0] = training.losses / processes.count
+        loss, stop, due = processes.sum(facts).tolist()
+        training.losses.copy_(facts[0])
+        if not math.isfinite(loss):
+            raise self._diverged("the loss is")
+        return loss, bool(stop), bool(due)
+
+    def _finish_epoch(self, training: PhaseTraining, loss: float, images: int) -> None:
+        setting, progress = self._setting, self._progress
+        self._check_weights(training)
+        seconds, progress.epoch_seconds = progress.epoch_seconds, 0.0
+        progress.epoch += 1
+        training.losses.zero_()
+        training.average.after_epoch(progress.epoch)
+        with training.averaged():
+            validation, target = scores(setting, training.method)
+            epoch = Epoch(
+                phase=training.name,
+                epoch=progress.epoch,
+                stage=training.method.stage,
+                steps=setting.steps_per_epoch,
+                loss=loss / setting.steps_per_epoch,
+                learning_rate=training.rate,
+                seconds=seconds,
+                images_per_second=images * setting.steps_per_epoch / seconds,
+                validation=validation,
+                target=target,
+            )
+            self.record(epoch, training.method)
+        self._checkpoint(training)
+
+    def _checkpoint(self, training: PhaseTraining) -> None:
+        self._progress.seconds = self.seconds
+        self._keeper.checkpoint(self._progress, training.tensors())
+        self._last_checkpoint = time.monotonic()
+
+    def _check_weights(self, training: PhaseTraining) -> None:
+        if not training.is_finite():
+            raise self._diverged("the weights are")
+
+    def _is_stale(self) -> bool:
+        patience, progress = self._setting.recipe.patience, self._progress
+        if patience is None:
+            return False
+        return selection.stale(progress.epochs) >= patience
+
+    def _diverged(self, what: str) -> TrainingError:
+        progress = self._progress
+        return TrainingError(
+            f"After step {progress.step} (epoch {progress.epoch + 1} of phase {progress.phase}) "
+            f"{what} no longer finite; {self._keeper.advice()}"
+        )
+
+    def _interrupted(self) -> Interrupted:
+        self._keeper.wait()
+        return Interrupted(
+            f"Training was interrupted after step {self._progress.step}; all of it is saved in "
+            f"{self._folder.path}: go on with --resume (resume=True)."
+        )

@@ -1,0 +1,129 @@
+"""A trained network with all that is needed to study it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import bne
+from bne.data.images import DataError
+from bne.data.transform import EvalTransform
+from bne.methods import create
+from bne.models import build
+from bne.training.files import read_tensors, whole_folder, write_json, write_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from bne.data.cache import PreparedImages
+    from bne.data.feed import Feed
+    from bne.data.splits import Split
+    from bne.methods import Method
+    from bne.recipes.schema import Recipe
+
+TENSORS, INFO = "model.safetensors", "model.json"
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """All that is needed, besides its tensors, to use a trained network.
+
+    Attributes:
+        backbone: its name.
+        classes: their names, in the order of the logits.
+        domains: the names of the domains the method was made with.
+        method: its name.
+        options: of the method.
+        transform: from images to the network's input, as `EvalTransform.to_dict` gives it.
+        weights: the source or file that training started from; None for random weights.
+        bne: the version that wrote it.
+    """
+
+    backbone: str
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    method: str
+    options: Mapping[str, Any]
+    transform: Mapping[str, Any]
+    weights: str | None
+    bne: str = bne.__version__
+
+
+def save_model(folder: Path, tensors: Mapping[str, Tensor], info: ModelInfo) -> None:
+    """Writes a model folder, or replaces it, as a whole.
+
+    Args:
+        folder: to write.
+        tensors: a snapshot of the method's state.
+        info: about it.
+    """
+    with whole_folder(folder) as partial:
+        checksum = write_tensors(partial / TENSORS, tensors)
+        write_json(partial / INFO, {**asdict(info), "sha256": checksum})
+
+
+def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
+    """Reads a model folder; neither recipe nor data nor initial weights are needed.
+
+    Args:
+        folder: to read; of a run's folder, the network of the last epoch.
+
+    Returns:
+        The method, in evaluation mode on the CPU; what turns images into its input; and what is
+        known of it.
+
+    Raises:
+        DataError: The folder is no model folder, or damaged.
+    """
+    given = Path(folder)
+    folder = given / "model" if (given / "model").is_dir() else given
+    try:
+        fields = json.loads((folder / INFO).read_text())
+        checksum = fields.pop("sha256")
+        tensors = read_tensors(folder / TENSORS, checksum)
+        fields |= {key: tuple(fields[key]) for key in ("classes", "domains")}
+        info = ModelInfo(**fields)
+        with torch.random.fork_rng([]):
+            model = build(info.backbone, len(info.classes))
+            method = create(info.method, model, info.domains, info.options)
+        method.load_state_dict(tensors)
+        transform = EvalTransform.from_dict(info.transform)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if (folder / "best").is_dir():
+            raise DataError(
+                f"{folder} is a run that is not finished; finish it with --resume, or name "
+                f"{folder / 'best'}."
+            ) from error
+        raise DataError(f"{folder} is no model folder: it has no {error.filename}.") from error
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        raise DataError(f"{folder} holds no model that can be used ({error}).") from error
+    return method.eval(), transform, info
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a run hands over for analysis.
+
+    Attributes:
+        method: with its network as saved, in evaluation mode, on the device.
+        transform: from prepared images to the network's input.
+        prepared: all images, targets included.
+        feed: the same images on the device.
+        splits: of the source domains, by name.
+        recipe: every setting.
+        device: where the method and the feed are.
+    """
+
+    method: Method
+    transform: EvalTransform
+    prepared: PreparedImages
+    feed: Feed
+    splits: Mapping[str, Split]
+    recipe: Recipe
+    device: torch.device

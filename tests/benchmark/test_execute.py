@@ -1,0 +1,184 @@
+"""Plans carried out on tiny pictures."""
+
+import fcntl
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+
+from bne.benchmark import execute as benchmark
+from bne.benchmark import execute as runs
+from bne.benchmark.execute import DIED, Job, Outcome, execute, run_folder
+from bne.benchmark.plan import Item
+from bne.benchmark.records import read
+from bne.errors import Interrupted
+from bne.recipes.schema import Phase, Recipe
+from bne.training import run as engine
+from bne.training.events import Listener
+from bne.training.model_folder import load_model
+from tests.benchmark import workers
+
+DOMAINS, CLASSES = ("art", "photo", "sketch"), ("cat", "dog")
+
+
+def write_pictures(root: Path, count: int = 6) -> Path:
+    """Stripes along or across, in another colour in each domain."""
+    for number, domain in enumerate(DOMAINS):
+        for label, name in enumerate(CLASSES):
+            folder = root / domain / name
+            folder.mkdir(parents=True)
+            for place in range(count):
+                picture = Image.linear_gradient("L").resize((32, 32)).rotate(90 * label)
+                colour = tuple(60 * (number == k) + 10 * place for k in range(3))
+                mixed = Image.blend(picture.convert("RGB"), Image.new("RGB", (32, 32), colour), 0.4)
+                mixed.save(folder / f"{place}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def job(data: Path, tmp_path: Path) -> Job:
+    return Job(data, tmp_path / "cache", tmp_path / "out", tmp_path / "records.jsonl")
+
+
+def item(method: str, target: str = "photo", **changes: object) -> Item:
+    settings: dict[str, object] = {
+        "backbone": "small_cnn",
+        "per_domain": 4,
+        "resize": 32,
+        "validation": 0.2,
+        "head": Phase(epochs=1),
+        "train": Phase(epochs=2, warm_up=1),
+    }
+    return Item("test", method, Recipe(method=method, target=(target,), **{**settings, **changes}))
+
+
+def test_a_domain_named_like_a_path_has_its_folder_with_the_others(job: Job) -> None:
+    assert run_folder(item("bne", "../../evil"), job.out).parent == job.out
+
+
+def test_runs_are_recorded_with_all_that_tables_need(job: Job) -> None:
+    plan = [item("deepall"), item("bne")]
+    outcomes = list(execute(plan, job))
+    assert [outcome.problem for outcome in outcomes] == ["", ""]
+    records = read(job.records)
+    assert [record.digest for record in records] == [one.digest for one in plan]
+    for record in records:
+        assert record.accuracy.keys() == {"last", "validation", "oracle"}
+        assert record.accuracy["last"]["photo"]["images"] == 12
+        predicted = record.analysis["target"]["accuracy"]["prediction"]
+        assert predicted == record.accuracy["last"]
+        assert [epoch["phase"] for epoch in record.epochs] == ["head", "train", "train"]
+        assert record.environment["precision"] == "float32"
+        assert record.seconds > 0
+    assert list(records[1].analysis["branches"]) == ["art", "sketch"]
+    assert list(job.out.iterdir()) == []  # no network is kept unless asked for
+
+
+def test_a_recorded_run_is_not_repeated(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    list(execute([item("deepall")], job))
+    before = job.records.read_bytes()
+    monkeypatch.setattr("bne.training.run.run", None)
+    (outcome,) = execute([item("deepall")], job)
+    assert outcome.record == read(job.records)[0]
+    assert job.records.read_bytes() == before
+
+
+def test_networks_are_kept_if_asked_for(job: Job) -> None:
+    kept = replace(job, keep_models=True, analyse=False)
+    (outcome,) = execute([item("deepall")], kept)
+    assert outcome.record is not None
+    assert not outcome.record.analysis
+    folder = run_folder(item("deepall"), job.out)
+    assert load_model(folder / "model")[2].method == "deepall"
+    assert not (folder / "checkpoints").exists()
+
+
+def test_a_failed_run_is_told_and_does_not_stop_the_others(job: Job) -> None:
+    bad = item("deepall", per_domain=4, resize=16)
+    outcomes = list(execute([bad, item("deepall")], job))
+    assert [outcome.record is None for outcome in outcomes] == [True, False]
+    assert "16" in outcomes[0].problem
+    (report,) = job.out.glob("*.error")
+    assert "Traceback" in report.read_text()
+    assert str(report) in outcomes[0].problem
+
+
+def test_an_interrupted_run_goes_on_where_it_was(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    (alone,) = execute([item("bne")], job)
+    job.records.unlink()
+    real = engine.run
+
+    def interrupted(*arguments: object, **options: object) -> object:
+        class Stop(Listener):
+            def finished_epoch(self, epoch: object) -> None:
+                if epoch.phase == "train":
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        return real(*arguments, **options, listeners=[Stop()])
+
+    monkeypatch.setattr(engine, "run", interrupted)
+    with pytest.raises(Interrupted, match=r"^Training was interrupted; the same command"):
+        list(execute([item("bne")], job))
+    assert read(job.records) == []
+    monkeypatch.setattr(engine, "run", real)
+    (resumed,) = execute([item("bne")], job)
+    assert resumed.record.accuracy == alone.record.accuracy
+    assert resumed.record.analysis == alone.record.analysis
+
+
+@pytest.mark.parametrize("parallel", [2, 3])
+def test_a_process_that_dies_does_not_stop_the_others(
+    parallel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "attempt", workers.attempt)
+    monkeypatch.setattr(benchmark, "_start_worker", workers.start)
+    items = ["a", "b", "deadly", "c", "deadly too", "d"]
+    told = list(execute(items, SimpleNamespace(parallel=parallel)))
+    deaths = {one.item: one.problem for one in told if isinstance(one, Outcome)}
+    assert deaths == {"deadly": DIED, "deadly too": DIED}
+    assert sorted(one for one in told if isinstance(one, str)) == [f"done: {i}" for i in "abcd"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_all_processes(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(benchmark, "attempt", workers.attempt)
+    monkeypatch.setattr(benchmark, "_start_worker", workers.start)
+    before = signal.getsignal(number)
+    outcomes = execute(["a", "endless", "endless", "b"], SimpleNamespace(parallel=2))
+    assert next(outcomes) == "done: a"
+    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+    started = time.monotonic()
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        next(outcomes)
+    assert time.monotonic() - started < 20
+    assert multiprocessing.active_children() == []
+    assert signal.getsignal(number) is before
+
+
+def test_the_same_run_is_never_at_work_twice(job: Job) -> None:
+    one = item("deepall")
+    job.out.mkdir()
+    lock = run_folder(one, job.out)
+    with lock.with_name(f"{lock.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        worker = threading.Thread(target=runs.attempt, args=(one, job))
+        worker.start()
+        worker.join(0.5)
+        assert worker.is_alive()
+        assert not run_folder(one, job.out).exists()
+    worker.join()
+    assert len(read(job.records)) == 1

@@ -1,0 +1,108 @@
+import pytest
+
+from bne.benchmark.reference import AVERAGE, AVERAGE_DEEPALL, GAIN, PaperRow, PaperTable
+from bne.benchmark.tables import accuracy, accuracy_table, find_records
+from tests.benchmark.examples import item, record
+
+PAPER = PaperTable(
+    "a table",
+    "resnet18",
+    "pacs",
+    (
+        PaperRow("MetaReg", "", {"art": 70.0, "photo": 90.0}, {AVERAGE: 80.0}),
+        PaperRow("BNE", "", {"art": 79.0, "photo": 95.0}, {AVERAGE: 87.0, GAIN: 8.75}),
+        PaperRow("DeepAll", "", {"art": 75.0, "photo": 85.0}, {AVERAGE: 80.0}),
+    ),
+)
+
+
+def plan(seeds=2):
+    rows = (("deepall", "DeepAll"), ("bne", "BNE"), ("dnet", "DNet"))
+    return [
+        item(method, target, seed, row)
+        for seed in range(seeds)
+        for method, row in rows
+        for target in ("art", "photo")
+    ]
+
+
+def test_hand_computed() -> None:
+    scores = {
+        ("DeepAll", "art"): (700, 720),
+        ("DeepAll", "photo"): (900, 880),
+        ("BNE", "art"): (760, 800),
+        ("BNE", "photo"): (940, 920),
+        ("DNet", "art"): (720,),
+    }
+    items = plan()
+    records = [
+        record(i, scores[i.row, i.target][i.recipe.seed])
+        for i in items
+        if i.recipe.seed < len(scores.get((i.row, i.target), ()))
+    ]
+    table = accuracy_table("a table", find_records(items, records), PAPER, "last")
+    assert table.columns == ("art", "photo", AVERAGE_DEEPALL, AVERAGE, GAIN)
+    assert [row.name for row in table.rows] == ["MetaReg", "BNE", "DeepAll", "DNet"]
+    metareg, bne, deepall, dnet = table.rows
+
+    assert not metareg.cells
+    assert metareg.paper == {"art": 70.0, "photo": 90.0, AVERAGE: 80.0}
+
+    assert bne.cells["art"].mean == pytest.approx(78)
+    assert bne.cells["art"].error == pytest.approx(2)  # stdev of 76 and 80 is √8, over √2
+    assert bne.cells[AVERAGE].values == pytest.approx({0: 85.0, 1: 86.0})
+    assert bne.cells[AVERAGE_DEEPALL].mean == pytest.approx(80)
+    assert bne.cells[GAIN].mean == pytest.approx(6.875)
+
+    assert AVERAGE_DEEPALL not in deepall.cells
+    assert GAIN not in deepall.cells
+
+    assert str(dnet.cells["art"]) == "72.0 [1/2]"
+    assert dnet.cells["photo"].mean is None
+    assert dnet.cells[AVERAGE].mean is None  # never the average of what happens to be there
+    assert dnet.cells[GAIN].mean is None
+    assert not dnet.paper
+
+
+def test_rules_differ() -> None:
+    run = item("bne", "art")
+    scores = {"last": 500, "validation": 600, "oracle": 700}
+    done = record(
+        run, 0, accuracy={k: {"art": {"correct": v, "images": 1000}} for k, v in scores.items()}
+    )
+    for rule, correct in scores.items():
+        table = accuracy_table("a table", [(run, done)], None, rule)
+        assert table.rows[0].cells["art"].mean == correct / 10
+
+
+def test_without_held_out_images_there_is_nothing_to_wait_for() -> None:
+    run = item("bne", "art")
+    done = record(run, 0, accuracy={"last": {"art": {"correct": 5, "images": 10}}})
+    table = accuracy_table("a table", [(run, done)], None, "validation")
+    assert str(table.rows[0].cells["art"]) == "–"
+
+
+def test_two_domains_held_out_together_are_pooled_over_images() -> None:
+    run = item("bne", "dslr+webcam")
+    scores = {
+        "dslr": {"correct": 90, "images": 100},
+        "webcam": {"correct": 150, "images": 300},
+    }
+    done = record(run, 0, accuracy={"last": scores})
+    assert accuracy(done, "last") == pytest.approx(60)
+    table = accuracy_table("a table", [(run, done)], None, "last")
+    assert table.columns[0] == "dslr+webcam"
+
+
+def test_the_baseline_is_the_row_of_deepall_whatever_its_name() -> None:
+    items = [item("deepall", "art", row="BatchNorm"), item("bne", "art", row="BNE")]
+    records = [record(items[0], 800), record(items[1], 840)]
+    table = accuracy_table("a table", find_records(items, records), None, "last")
+    assert table.rows[1].cells[GAIN].mean == pytest.approx(5)
+
+
+def test_without_deepall_there_is_no_gain() -> None:
+    items = [item("bne", "art")]
+    found = find_records(items, [record(items[0], 840)])
+    table = accuracy_table("a table", found, None, "last")
+    assert GAIN not in table.rows[0].cells

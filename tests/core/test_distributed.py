@@ -1,0 +1,117 @@
+"""Two processes against one, on the same global batch."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import bne
+from bne.core.surgery import domain_layers
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+IDS = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 2]  # the second half has one of domain 1, three of domain 0
+
+
+def ensemble():
+    torch.manual_seed(0)
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(small_cnn())
+    return randomise_norms(bne.convert(model, DOMAINS)).double().train()
+
+
+def batch():
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(len(IDS), 3, 12, 12, dtype=torch.double, generator=generator)
+    return images, torch.randint(4, (len(IDS),), generator=generator), torch.tensor(IDS)
+
+
+class DistanceTraining(nn.Module):
+    """What DistributedDataParallel wraps, since it sees forward alone."""
+
+    def __init__(self, net):
+        super().__init__()
+        self.net = net
+
+    def forward(self, images, domains):
+        return self.net.explain(images, domains).logits
+
+
+def step(model, half=slice(None)):
+    images, labels, domains = batch()
+    loss = F.cross_entropy(model(images[half], domains[half]), labels[half])
+    loss.backward()
+
+
+def state(net):
+    gradients = {f"{name}.grad": p.grad for name, p in net.named_parameters()}
+    return {name: value.clone() for name, value in {**net.state_dict(), **gradients}.items()}
+
+
+def work(rank, folder, training):
+    torch.set_num_threads(1)
+    store = dist.FileStore(str(folder / "store"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    net = ensemble()
+    forward = {
+        "warm-up": lambda: net,
+        "compiled warm-up": lambda: torch.compile(net, fullgraph=True, backend="aot_eager"),
+        "distance": lambda: DistanceTraining(net),
+    }
+    model = DistributedDataParallel(forward[training]())
+    for _ in range(2):
+        net.zero_grad()
+        step(model, slice(6 * rank, 6 * rank + 6))
+    torch.save(state(net), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("training", ["warm-up", "compiled warm-up", "distance"])
+def test_two_processes_equal_one(tmp_path, training):
+    alone = ensemble()
+    model = DistanceTraining(alone) if training == "distance" else alone
+    for _ in range(2):
+        alone.zero_grad()
+        step(model)
+    torch.multiprocessing.spawn(work, (tmp_path, training), nprocs=2)
+    expected = state(alone)
+    for rank in range(2):
+        actual = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for name, value in expected.items():
+            torch.testing.assert_close(actual[name], value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def unequal_work(rank, folder):
+    store = dist.FileStore(str(folder / "store"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    layer = bne.DomainBatchNorm(2, 1, momentum=1.0)
+    layer.synchronised = True
+    ids = torch.zeros(3, dtype=torch.long)
+    layer.by_domain(maps(rank), ids, torch.ones(3, dtype=torch.bool))
+    torch.save(layer.state_dict(), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def maps(rank):
+    """Large maps in one process, small ones in the other."""
+    generator = torch.Generator().manual_seed(rank)
+    return torch.randn(3, 2, *((8, 8), (2, 2))[rank], generator=generator) + 5 * rank
+
+
+def test_every_value_weighs_the_same(tmp_path):
+    torch.multiprocessing.spawn(unequal_work, (tmp_path,), nprocs=2)
+    values = torch.cat([maps(rank).transpose(0, 1).flatten(1) for rank in range(2)], dim=1)
+    for rank in range(2):
+        state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        torch.testing.assert_close(state["running_mean"][0], values.mean(1))
+        torch.testing.assert_close(state["running_var"][0], values.var(1, correction=0))
+
+
+def test_a_lone_process_needs_no_process_group():
+    synchronised, plain = ensemble(), ensemble()
+    for layer in domain_layers(plain):
+        layer.synchronised = False
+    for net in (synchronised, plain):
+        step(net)
+    for one, other in zip(state(synchronised).values(), state(plain).values(), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)

@@ -1,0 +1,182 @@
+"""Running only the nearest branches, and mixing statistics instead of branches."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import bne
+from bne.core.surgery import domain_layers
+from tests.networks import randomise_norms, small_cnn
+
+DOMAINS = ["a", "b", "c", "d", "e"]
+
+
+@pytest.fixture
+def net():
+    torch.manual_seed(0)
+    return randomise_norms(bne.convert(small_cnn(), DOMAINS)).double().eval()
+
+
+@pytest.fixture
+def images():
+    generator = torch.Generator().manual_seed(1)
+    return torch.randn(10, 3, 16, 16, generator=generator, dtype=torch.double)
+
+
+@pytest.fixture
+def ids():
+    return torch.tensor([0, 1, 2, 3, 4, 4, 3, 2, 1, 0])
+
+
+def with_nearest(net, number):
+    net = copy.deepcopy(net)
+    net.nearest = number
+    return net
+
+
+def rows_run(net, images, *domains):
+    """How many images the network itself is given for one mixture, pass by pass."""
+    counts = []
+    handle = net.model.register_forward_pre_hook(lambda _, given: counts.append(len(given[0])))
+    net.explain(images, *domains)
+    handle.remove()
+    return counts
+
+
+class TestNearest:
+    def test_all_branches_are_exact(self, net, images, ids):
+        some = with_nearest(net, len(DOMAINS))
+        torch.testing.assert_close(some(images), net(images), rtol=0, atol=0)
+        for one in (net.train(), some.train()):
+            F.cross_entropy(one.explain(images, ids).logits, ids % 4).backward()
+        for ours, theirs in zip(some.parameters(), net.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
+
+    @pytest.mark.parametrize("number", [1, 2, 4])
+    def test_the_nearest_are_mixed_by_their_own_distances(self, net, images, number):
+        whole = net.explain(images)
+        out = with_nearest(net, number).explain(images)
+        torch.testing.assert_close(out.distances, whole.distances)
+        for image in range(len(images)):
+            near = whole.distances[image].argsort()[:number]
+            inverse = 1 / whole.distances[image, near]
+            weights = inverse / inverse.sum()
+            torch.testing.assert_close(out.weights[image, near], weights)
+            torch.testing.assert_close(out.weights[image].sum(), weights.sum())
+            mixed = weights @ whole.branch_logits[image, near]
+            torch.testing.assert_close(out.logits[image], mixed)
+            run = torch.zeros(len(DOMAINS), dtype=torch.bool)
+            run[near] = True
+            assert torch.equal(out.branch_logits[image].isfinite().all(1), run)
+            torch.testing.assert_close(
+                out.branch_logits[image, near], whole.branch_logits[image, near]
+            )
+
+    @pytest.mark.parametrize("number", [1, 2, 4])
+    def test_cost_follows_the_branches_that_are_run(self, net, images, ids, number):
+        some = with_nearest(net, number)
+        assert sum(rows_run(some, images)) == (1 + number) * len(images)
+        assert sum(rows_run(some.train(), images, ids)) == (1 + number) * len(images)
+
+    @pytest.mark.parametrize("number", [1, 3])
+    def test_in_training_the_own_branch_defines_the_statistics(self, net, images, ids, number):
+        """The running statistics are those of a warm-up step, whatever else is run."""
+        warm = copy.deepcopy(net).train()
+        warm(images, ids)
+        some = with_nearest(net, number).train()
+        out = some.explain(images, ids)
+        assert (out.weights.gather(1, ids.unsqueeze(1)) > 0).all()
+        assert ((out.weights > 0).sum(1) == number).all()
+        for ours, theirs in zip(domain_layers(some), domain_layers(warm), strict=True):
+            torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+            torch.testing.assert_close(ours.running_var, theirs.running_var)
+
+    @pytest.mark.parametrize("number", [2, 4])
+    def test_training_gradients_are_those_of_a_plain_loop(self, net, images, ids, number):
+        near = net.explain(images).distances.argsort().tolist()  # chosen before the step
+        some, loop = with_nearest(net, number).train(), copy.deepcopy(net).train()
+        whole, logits = loop.explain(images, ids), []
+        for image, own in enumerate(ids.tolist()):
+            run = [own, *(domain for domain in near[image] if domain != own)][:number]
+            inverse = 1 / whole.distances[image, run]
+            logits.append(inverse / inverse.sum() @ whole.branch_logits[image, run])
+        F.cross_entropy(torch.stack(logits), ids % 4).backward()
+        F.cross_entropy(some.explain(images, ids).logits, ids % 4).backward()
+        for ours, theirs in zip(some.parameters(), loop.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+
+    def test_in_training_even_a_full_cache_runs_all_at_once(self, net, images, ids, monkeypatch):
+        """One by one, a branch would lack the images that define its statistics."""
+        one, other = (with_nearest(net, 3).train() for _ in range(2))
+        expected = one.explain(images, ids).logits
+        monkeypatch.setattr("bne.core.ensemble.CPU_VALUES", 1)
+        torch.testing.assert_close(other.explain(images, ids).logits, expected)
+
+    def test_one_at_a_time_or_all_at_once(self, net, images):
+        some = with_nearest(net, 3)
+        expected = some(images)
+        some.max_branches = 1
+        torch.testing.assert_close(some(images), expected)
+
+    def test_in_training_all_must_be_run_at_once(self, net, images, ids):
+        some = with_nearest(net, 3).train()
+        some.max_branches = 1
+        with pytest.raises(ValueError, match="nearest and max_branches do not go together"):
+            some.explain(images, ids)
+
+    def test_none_is_too_few(self):
+        with pytest.raises(ValueError, match="nearest must be at least 1, not 0"):
+            bne.convert(small_cnn(), DOMAINS, nearest=0)
+
+
+class TestMixedStatistics:
+    @pytest.fixture
+    def mixed(self, net):
+        mixed = copy.deepcopy(net)
+        mixed.mix = "statistics"
+        return mixed
+
+    def test_each_layer_has_the_moments_of_the_mixture(self, mixed, net, images):
+        """The plain network, its statistics drawn from the mixture's density by hand."""
+        out = mixed.explain(images)
+        torch.testing.assert_close(out.weights, net.explain(images).weights)
+        for number, weights in enumerate(out.weights.detach()):
+            plain = bne.revert(net).eval()
+            for name, layer in ((layer.name, layer) for layer in domain_layers(net.model)):
+                second = layer.running_var + layer.running_mean.square()
+                mean = weights @ layer.running_mean
+                plain.get_submodule(name).running_mean = mean
+                plain.get_submodule(name).running_var = weights @ second - mean.square()
+            expected = plain(images[number : number + 1])
+            torch.testing.assert_close(out.logits[number : number + 1], expected)
+
+    def test_large_means_leave_the_variance_its_digits(self):
+        torch.manual_seed(0)
+        layer = bne.DomainBatchNorm(4, len(DOMAINS)).eval()
+        layer.running_mean.normal_(1000)
+        layer.running_var.uniform_(0.5, 2)
+        x, weights = 1000 + torch.randn(6, 4, 3, 3), torch.rand(6, len(DOMAINS)).softmax(1)
+        exact = copy.deepcopy(layer).double().by_mixture(x.double(), weights.double())
+        near = layer.by_mixture(x, weights)
+        torch.testing.assert_close(near.double(), exact, rtol=0, atol=1e-3)
+
+    def test_any_number_of_domains_costs_two_passes(self, mixed, images):
+        assert rows_run(mixed, images) == [len(images), len(images)]
+
+    def test_equal_domains_are_the_plain_network(self, images):
+        model = randomise_norms(small_cnn()).double().eval()
+        mixed = bne.convert(model, DOMAINS, mix="statistics")
+        torch.testing.assert_close(mixed(images), model(images))
+        assert mixed.explain(images).branch_logits.isnan().all()
+        assert mixed.explain(images).branch_logits.shape == (10, 5, 4)
+
+    def test_training_mixes_logits(self, mixed, net, images, ids):
+        ours = mixed.train().explain(images, ids).logits
+        torch.testing.assert_close(ours, net.train().explain(images, ids).logits)
+
+    def test_half_precision_keeps_the_statistics(self, mixed, images):
+        with torch.autocast("cpu", torch.bfloat16):
+            near = mixed.float()(images.float())
+        torch.testing.assert_close(near.double(), mixed.double()(images), rtol=0.1, atol=0.1)

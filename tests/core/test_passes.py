@@ -1,0 +1,357 @@
+"""A convolution of the images is done once for all their passes, to the same result."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
+
+import bne
+from bne.core.passes import SharedConv2d, unshare
+from bne.methods import DNet
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+
+class Scaled(nn.Module):
+    """A network whose convolution does not meet the images themselves."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = small_cnn()
+
+    def forward(self, x):
+        return self.body(x * 2)
+
+
+class ChangesInput(nn.Module):
+    """A network that overwrites its input."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = small_cnn()
+
+    def forward(self, x):
+        return self.body(x.mul_(0.3).add_(0.5))
+
+
+class Leaves(ChangesInput):
+    """The same without overwriting."""
+
+    def forward(self, x):
+        return self.body(x * 0.3 + 0.5)
+
+
+class Repeats(nn.Module):
+    """A network that convolves its input several times, in place or not."""
+
+    def __init__(self, in_place=False):
+        super().__init__()
+        self.in_place = in_place
+        self.stem = nn.Conv2d(3, 3, 3, padding=1)
+        self.rest = nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        for _ in range(3):
+            if self.in_place:
+                x += self.stem(x)
+            else:
+                x = x + self.stem(x)
+        return self.head(self.rest(x).flatten(1))
+
+
+class OtherWeights(Repeats):
+    """A network that uses its convolution with two sets of weights."""
+
+    def forward(self, x):
+        other = functional_call(self.stem, {"weight": self.stem.weight * 2}, (x,))
+        return self.head(self.rest(self.stem(x) + other).flatten(1))
+
+
+class Precisions(Repeats):
+    """A network that uses its convolution in two precisions."""
+
+    def forward(self, x):
+        exact = torch.autocast("cpu", enabled=False)
+        with exact:
+            own = F.conv2d(self.stem(x), torch.ones(3, 3, 1, 1))
+        return self.head(self.rest(own + self.stem(x)).flatten(1))
+
+
+class PreActivated(nn.Module):
+    """A network with a way around its first batch norm, and a convolution used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2d(3)
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, x):
+        stem = self.stem(x)
+        return self.head((stem + self.stem(self.norm(stem)) + x).mean((2, 3)))
+
+
+class InPlace(nn.Module):
+    """A network that overwrites what its first convolution gives."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 6, 3), nn.Hardswish(inplace=True), *small_cnn()[1:])
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def spectral():
+    """A network whose first convolution has other weights in every pass of training."""
+    model = small_cnn()
+    nn.utils.spectral_norm(model[0])
+    return model
+
+
+MADE = {
+    "cnn": small_cnn,
+    "scaled": Scaled,
+    "pre-activated": PreActivated,
+    "in place": InPlace,
+    "repeats": Repeats,
+    "other weights": OtherWeights,
+    "spectral": spectral,
+}
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    images = torch.randn(9, 3, 8, 8, dtype=torch.double)
+    return images, torch.randint(4, (9,)), torch.arange(3).repeat_interleave(3)
+
+
+def differing(model, **options):
+    return randomise_norms(bne.convert(model.double(), DOMAINS, **options))
+
+
+def without_sharing(net):
+    net = copy.deepcopy(net)
+    for module in net.modules():
+        unshare(module)
+    return net
+
+
+def rows_convolved(monkeypatch, run):
+    """How many rows of images are convolved, call by call."""
+    met, convolve = [], F.conv2d
+
+    def counting(x, *args):
+        if x.shape[1] == 3:
+            met.append(len(x))
+        return convolve(x, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(F, "conv2d", counting)
+        run()
+    return met
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize(
+    "options", [{}, {"nearest": 2}, {"max_branches": 2}, {"mix": "statistics"}, {"max_images": 4}]
+)
+@pytest.mark.parametrize("gradients", [False, True])
+def test_answers_are_those_without_sharing(batch, name, options, gradients):
+    net = differing(MADE[name](), **options).eval()
+    with torch.set_grad_enabled(gradients):
+        ours, theirs = (one.explain(batch[0]) for one in (net, without_sharing(net)))
+    torch.testing.assert_close(ours.logits, theirs.logits)
+    torch.testing.assert_close(ours.branch_logits, theirs.branch_logits, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"nearest": 2},
+        {"max_branches": 2},
+        {"weight_gradient": False},
+        {"branch_statistics": "population"},
+    ],
+)
+def test_a_training_step_is_that_without_sharing(batch, name, options):
+    images, labels, ids = batch
+    net = differing(MADE[name](), **options).train()
+    pair = net, without_sharing(net)
+    for one in pair:
+        F.cross_entropy(one.explain(images, ids).logits, labels).backward()
+    ours, theirs = ([*one.buffers(), *(p.grad for p in one.parameters())] for one in pair)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("options", "without"),
+    [
+        ({}, [9, 27]),
+        ({"nearest": 2}, [9, 18]),
+        ({"mix": "statistics"}, [9, 9]),
+        ({"max_branches": 1}, [9, 9, 9, 9]),
+    ],
+)
+def test_images_are_convolved_once(batch, monkeypatch, options, without):
+    net = differing(small_cnn(), **options).eval()
+    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0])) == [9]
+    plain = without_sharing(net)
+    assert rows_convolved(monkeypatch, lambda: plain.explain(batch[0])) == without
+    assert rows_convolved(monkeypatch, lambda: [net.embed(batch[0]) for _ in "ab"]) == [9, 9]
+
+
+def test_training_without_the_weights_gradient_convolves_once_with_one(batch, monkeypatch):
+    net = differing(small_cnn(), weight_gradient=False).train()
+    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9, 9]
+    net.weight_gradient = True
+    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9]
+
+
+@pytest.mark.parametrize("dimensions", [1, 3])
+def test_other_dimensions(dimensions):
+    convolution, norm = getattr(nn, f"Conv{dimensions}d"), getattr(nn, f"BatchNorm{dimensions}d")
+    pool = getattr(nn, f"AdaptiveAvgPool{dimensions}d")
+    model = nn.Sequential(convolution(3, 4, 3), norm(4), nn.ReLU(), pool(1), nn.Flatten())
+    net = differing(model).eval()
+    assert type(net.model[0]).__name__ == f"SharedConv{dimensions}d"
+    images = torch.randn(5, 3, *(4,) * dimensions, dtype=torch.double)
+    torch.testing.assert_close(net(images), without_sharing(net)(images))
+
+
+def test_dnet_shares_too(batch, monkeypatch):
+    net = DNet(small_cnn(), DOMAINS).double().eval()
+    assert rows_convolved(monkeypatch, lambda: net.predict(batch[0])) == [9]
+
+
+OPTIONS = [
+    {},
+    {"branch_statistics": "population"},
+    {"max_branches": 1},
+    {"weight_gradient": False},
+]
+
+
+def same_weights(one, other):
+    other.load_state_dict(one.state_dict())
+    return one.double(), other.double()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_network_that_changes_its_input(batch, options):
+    """Every pass, and the caller, has images of its own."""
+    images, _, ids = batch
+    nets = [differing(m, **options).train() for m in same_weights(ChangesInput(), Leaves())]
+    mine = images.clone()
+    changed, left = (net.explain(mine, ids).logits for net in nets)
+    torch.testing.assert_close(changed, left)
+    assert torch.equal(mine, images)
+
+
+def test_dnet_of_a_network_that_changes_its_input(batch):
+    one, other = (
+        DNet(randomise_norms(m), DOMAINS).double().eval()
+        for m in same_weights(ChangesInput(), Leaves())
+    )
+    other.load_state_dict(one.state_dict())
+    mine = batch[0].clone()
+    torch.testing.assert_close(one.predict(mine), other.predict(mine))
+    assert torch.equal(mine, batch[0])
+
+
+@torch.no_grad()
+def test_a_network_that_changes_its_input_between_convolutions(batch):
+    one, other = (differing(m).eval() for m in same_weights(Repeats(in_place=True), Repeats()))
+    torch.testing.assert_close(one(batch[0].clone()), other(batch[0]))
+
+
+@torch.no_grad()
+def test_two_precisions_in_a_pass(batch):
+    net = randomise_norms(bne.convert(Precisions(), DOMAINS)).eval()
+    images = batch[0].float()
+    with torch.autocast("cpu", torch.bfloat16):
+        torch.testing.assert_close(net(images), without_sharing(net)(images))
+
+
+def test_the_gradient_reaches_the_images(batch):
+    net = differing(small_cnn()).eval()
+    gradients = []
+    for one in (net, without_sharing(net)):
+        images = batch[0].clone().requires_grad_()
+        one(images).square().sum().backward()
+        gradients.append(images.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_call_within_a_call(batch):
+    """A distance that places other images, by the network itself."""
+    net = differing(small_cnn()).eval()
+    expected, plain = net.explain(batch[0]), net.distance
+
+    def distance(embedding, known):
+        net.distance = plain
+        net.explain(batch[0][:2] + 1)
+        return plain(embedding, known)
+
+    net.distance = distance
+    torch.testing.assert_close(net.explain(batch[0]).logits, expected.logits)
+
+
+def test_a_copy_shares_by_itself(batch, monkeypatch):
+    other = copy.deepcopy(differing(small_cnn()).eval())
+    assert rows_convolved(monkeypatch, lambda: other.explain(batch[0])) == [9]
+
+
+def test_nothing_is_kept(batch):
+    net = differing(small_cnn()).eval()
+    net.explain(batch[0])
+    assert net._passes.shared is None
+    with pytest.raises(RuntimeError):
+        net.explain(batch[0][:, :2])
+    assert net._passes.shared is None
+
+
+def test_only_plain_convolutions_before_the_first_norm_are_shared():
+    class Own(nn.Conv2d):
+        pass
+
+    model = nn.Sequential(Own(3, 3, 1), *small_cnn())
+    shared = [name for name, m in bne.convert(model, DOMAINS).model.named_modules()
+              if isinstance(m, SharedConv2d)]  # fmt: skip
+    assert shared == ["1"]
+
+
+@pytest.mark.parametrize("back", [bne.revert, lambda net: net.branch("art")])
+def test_plain_networks_have_plain_convolutions(back):
+    model = small_cnn()
+    plain = back(bne.convert(model, DOMAINS))
+    assert list(map(type, plain)) == list(map(type, model))
+    assert vars(plain[0]).keys() == vars(model[0]).keys()
+    assert str(plain) == str(model)
+
+
+def test_a_parametrised_convolution_is_left_alone(batch):
+    """Its weights may be computed anew in every pass."""
+    model = small_cnn().double()
+    nn.utils.parametrizations.spectral_norm(model[0])
+    net = differing(model).eval()
+    assert not isinstance(net.model[0], SharedConv2d)
+    assert net(batch[0]).shape == (9, 4)
+
+
+def test_export_for_any_number_of_images(batch):
+    net = differing(small_cnn()).eval()
+    any_number = ({0: torch.export.Dim("n", min=2)},)
+    program = torch.export.export(net, (batch[0],), dynamic_shapes=any_number, strict=False)
+    torch.testing.assert_close(program.module()(batch[0][:5]), net(batch[0][:5]))
+
+
+def test_no_images(batch):
+    net = differing(small_cnn()).eval()
+    assert net(batch[0][:0]).shape == (0, 4)

@@ -1,0 +1,136 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score
+
+from bne.data.images import DataError
+from bne.inspection.analysis import analyse
+from bne.inspection.evaluate import ALL, Share, evaluate_model
+from tests.inspection.models import CLASSES, SOURCES, TARGET, trained
+
+
+@pytest.mark.parametrize(("correct", "images"), [(30, 40), (3, 5), (950, 1000)])
+def test_the_interval_is_that_of_drawing_images_anew(correct: int, images: int) -> None:
+    outcomes = np.arange(images) < correct
+    draws = np.random.default_rng(1).choice(outcomes, (4000, images)).mean(1)
+    low, high = 100 * np.percentile(draws, (2.5, 97.5))
+    share = Share.of(correct, images)
+    step = 100 / images  # a draw's accuracy is a multiple of it
+    assert share.low == pytest.approx(low, abs=1.01 * max(step, 0.2))
+    assert share.high == pytest.approx(high, abs=1.01 * max(step, 0.2))
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_the_interval_holds_the_accuracy(counts: tuple[int, int]) -> None:
+    share = Share.of(*counts)
+    assert 0 <= share.low <= share.accuracy <= share.high <= 100
+    assert Share.of(*counts) == share  # seeded
+    if counts[0] in (0, counts[1]):
+        assert share.low == share.high
+
+
+def evaluate(model, domains=TARGET):
+    return evaluate_model(model.method, model.transform, CLASSES, model.prepared, domains)
+
+
+@pytest.mark.parametrize("method", ["bne", "dnet", "deepall"])
+def test_accuracies_are_those_of_the_analysis(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "BATCH", 7)
+    model = trained(method)
+    found = evaluate(model)
+    expected = analyse(model)["target"]["accuracy"]
+    for domain in TARGET:
+        shares = {whose: by_class[ALL] for whose, by_class in found[domain].items()}
+
+        def check(whose: str, score, domain=domain, shares=shares) -> None:
+            assert (shares[whose].correct, shares[whose].images) == tuple(score[domain].values())
+
+        check("prediction", expected["prediction"])
+        if method == "deepall":
+            assert list(shares) == ["prediction"]
+            continue
+        check("nearest", expected["by_rank"][0])
+        check("uniform", expected["by_weighting"]["uniform"])
+        for source in SOURCES:
+            check(f"branch {source}", expected["by_branch"][source])
+
+
+def test_classes_are_those_of_sklearn() -> None:
+    model = trained("bne")
+    numbers = model.prepared.images.indices_of(["dslr"])
+    pixels = model.prepared.pixels[numbers].permute(0, 3, 1, 2)
+    with torch.no_grad():
+        answers = model.method.predict(model.transform(pixels)).argmax(1).numpy()
+    truth = model.prepared.labels[numbers].numpy()
+    shares = evaluate(model)["dslr"]["prediction"]
+    assert list(shares) == [ALL, *CLASSES]
+    for label, name in enumerate(CLASSES):
+        own = truth == label
+        assert shares[name].accuracy == pytest.approx(
+            100 * accuracy_score(truth[own], answers[own])
+        )
+
+
+def test_classes_are_matched_by_name() -> None:
+    model = trained("deepall")
+    files = [file for file in model.prepared.images.files if file.label != 0]
+    kept = [i for i, file in enumerate(model.prepared.images.files) if file.label != 0]
+    # The data know two of the classes, in another order.
+    renamed = tuple(replace(file, label={1: 1, 2: 0}[file.label]) for file in files)
+    images = replace(model.prepared.images, classes=("emu", "dog"), files=renamed)
+    fewer = replace(model.prepared, images=images, pixels=model.prepared.pixels[kept])
+    found = evaluate_model(model.method, model.transform, CLASSES, fewer, ["dslr"])
+    expected = evaluate(model, ["dslr"])["dslr"]["prediction"]
+    shares = found["dslr"]["prediction"]
+    assert list(shares) == [ALL, "dog", "emu"]
+    assert (shares["dog"], shares["emu"]) == (expected["dog"], expected["emu"])
+
+
+def test_an_unknown_class_or_domain_is_named() -> None:
+    model = trained("deepall")
+    with pytest.raises(DataError, match="does not know the class 'emu'"):
+        evaluate_model(model.method, model.transform, CLASSES[:2], model.prepared, TARGET)
+    with pytest.raises(DataError, match="no domain 'nowhere'"):
+        evaluate(model, ["nowhere"])
+
+
+def test_a_domain_named_twice_is_tested_once() -> None:
+    model = trained("deepall")
+    assert evaluate(model, ["dslr", "dslr"]) == evaluate(model, ["dslr"])
+
+
+def test_names_of_ours_as_names_of_domains_and_classes_hide_no_figure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = trained("bne")
+    expected = evaluate(model)["dslr"]["prediction"][ALL]
+    names = ("prediction", "nearest", "uniform")
+    monkeypatch.setattr(model.method.net, "domains", names)
+    classes = ("all", *CLASSES[1:])
+    images = replace(model.prepared.images, classes=classes)
+    prepared = replace(model.prepared, images=images)
+    found = evaluate_model(model.method, model.transform, classes, prepared, ["dslr"])["dslr"]
+    assert found["prediction"][ALL] == expected
+    assert found["prediction"]["all"].images < expected.images
+    assert list(found) == ["prediction", "nearest", "uniform", *(f"branch {n}" for n in names)]
+
+
+def test_a_domain_without_images_is_named() -> None:
+    model = trained("deepall")
+    absent = set(model.prepared.images.indices_of(["dslr"]))
+    kept = [i for i in range(len(model.prepared.images.files)) if i not in absent]
+    files = tuple(model.prepared.images.files[i] for i in kept)
+    images = replace(model.prepared.images, files=files)
+    fewer = replace(model.prepared, images=images, pixels=model.prepared.pixels[kept])
+    with pytest.raises(DataError, match="Domain 'dslr' has no images"):
+        evaluate_model(model.method, model.transform, CLASSES, fewer, ["dslr"])
+
+
+def test_a_class_named_like_the_total_is_refused() -> None:
+    model = trained("deepall")
+    with pytest.raises(DataError, match="A class is named 'all classes', as the total is"):
+        evaluate_model(model.method, model.transform, [ALL, "dog"], model.prepared, TARGET)

@@ -1,0 +1,254 @@
+import csv
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+import bne.methods
+from bne.data.images import DataError
+from bne.recipes.files import FOLDER, dump, load, load_experiment, names, parse
+from bne.recipes.settings import keys
+from bne.training.files import plain
+
+REFERENCE = Path(bne.methods.__file__).parents[1] / "evaluation" / "reference.csv"
+SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "target": ["sketch"]}
+
+
+def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def message(path: Path | str, **overrides: object) -> str:
+    with pytest.raises(DataError) as caught:
+        load(path, {**SMALL, **overrides})
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def of_row(table: str, title: str, **overrides: object):
+    experiment = load_experiment(table)
+    row = next(row for row in experiment.rows if row.title == title)
+    return experiment.recipe({"target": experiment.targets[0], **overrides}, row)
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_shipped_recipe_loads_with_all_its_rows(name: str) -> None:
+    experiment = load_experiment(name)
+    assert experiment.title != name
+    for row in experiment.rows or [None]:
+        recipe = experiment.recipe({"target": ["sketch"]}, row)
+        assert recipe.method == (row.settings["method"] if row else "bne")
+    titles = [row.title for row in experiment.rows]
+    assert len(set(titles)) == len(titles)
+
+
+def test_every_table_of_the_paper_has_a_recipe_with_the_rows_we_can_train() -> None:
+    if not REFERENCE.is_file():
+        pytest.skip("needs the paper's figures")
+    with REFERENCE.open() as file:
+        cells = list(csv.DictReader(file))
+    ours = {"DeepAll", "BNE", "DNet", "DSON", "InstanceNorm", "BatchNorm", "FreezeBatchNorm"}
+    for table in {cell["table"] for cell in cells}:
+        experiment = load_experiment(table)
+        mine = [cell for cell in cells if cell["table"] == table]
+        assert experiment.benchmark == mine[0]["dataset"]
+        assert str(experiment.settings["backbone"]).startswith(mine[0]["backbone"])
+        rows = {(row.name, row.variant) for row in experiment.rows}
+        if experiment.analysis in (None, "domain-accuracy"):
+            targets = {"+".join(target) for target in experiment.targets}
+            assert targets <= {cell["target"] for cell in mine}
+            assert {(c["method"], c["variant"]) for c in mine if c["method"] in ours} <= rows
+        else:
+            assert rows == {("BNE", "no-dt,no-warmup")}
+            if experiment.analysis == "similarity":
+                assert experiment.targets == ((table.split("-")[-2],),)
+
+
+def test_the_papers_settings() -> None:
+    resnet = of_row("sota-pacs-resnet18", "BNE")
+    assert (resnet.per_domain, resnet.validation) == (16, "official")
+    assert (resnet.head.epochs, resnet.train.epochs) == (20, 60)
+    for phase in (resnet.head, resnet.train):
+        assert asdict(phase.optimiser) == {
+            "name": "adam",
+            "learning_rate": 1e-4,
+            "momentum": 0.0,
+            "weight_decay": 1e-6,
+            "head_factor": 1.0,
+            "clip": None,
+        }
+    alexnet = of_row("distance-pacs-alexnet", "BNE (uniform)")
+    assert (alexnet.per_domain, alexnet.calibrate) == (64, True)
+    assert alexnet.options == {"distance": "uniform"}
+    assert asdict(alexnet.train.schedule) == {"name": "exponential", "decay": 0.95}
+    assert alexnet.train.optimiser.learning_rate == 1e-3
+    assert (alexnet.train.optimiser.momentum, alexnet.train.optimiser.weight_decay) == (0.95, 5e-5)
+    office = of_row("sota-office31-alexnet", "BNE")
+    assert (office.train.epochs, office.train.optimiser.learning_rate) == (100, 1e-4)
+    assert (office.train.optimiser.momentum, office.per_domain) == (0.95, 6)
+    assert of_row("sota-officecaltech-alexnet", "BNE").train.optimiser.learning_rate == 1e-3
+    assert of_row("batchsize-pacs-alexnet", "BNE (16-per-domain)").per_domain == 16
+
+
+def test_our_own_recipes() -> None:
+    standard = load("pacs-resnet18-standard", {"target": ["sketch"]})
+    strong = load("pacs-resnet18-strong", {"target": ["sketch"]})
+    assert (standard.epoch, standard.validation, standard.exact_statistics) == (
+        220,
+        "official",
+        False,
+    )
+    assert (standard.train.epochs, standard.train.warm_up, standard.head.epochs) == (20, 6, 2)
+    assert standard.train.optimiser.head_factor == 10
+    differing = {k for k, v in strong.to_dict().items() if v != standard.to_dict()[k]}
+    assert differing == {"augmentation", "exact_statistics"}
+
+
+def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path: Path) -> None:
+    write(tmp_path, "method: bne\nseed: 1\ntrain: {epochs: 9, warm_up: 2}", "first.yaml")
+    path = write(
+        tmp_path,
+        "base: first.yaml\ntrain: {epochs: 7}\nrows: [{name: one, per_domain: 3, seed: 5}]",
+    )
+    experiment = load_experiment(path)
+    recipe = experiment.recipe({**SMALL, "train.epochs": 8}, experiment.rows[0])
+    assert (recipe.train.epochs, recipe.train.warm_up) == (8, 2)
+    assert (recipe.seed, recipe.per_domain) == (5, 3)
+    assert recipe.head.epochs == 20  # the recipe's own default
+    assert experiment.recipe(SMALL).seed == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("epcoh: 2", "epcoh is no setting; the nearest is epoch."),
+        ("tilte: x", "tilte is no setting; the nearest is title."),
+        ("train: {epcohs: 2}", "train.epcohs is no setting; the nearest is train.epochs."),
+        (
+            "head: {optimiser: {learnig_rate: 1}}",
+            "head.optimiser.learnig_rate is no setting; the nearest is "
+            "head.optimiser.learning_rate.",
+        ),
+        ("epochs: 2", "epochs is no setting; the nearest is head.epochs or train.epochs."),
+        ("train: {zzz: 2}", "train.zzz is no setting; there are train.epochs, train.warm_up,"),
+        ("train: 3", "train is 3; it must be a group of settings."),
+        ("options: [1]", "options is [1]; it must be a group of settings."),
+        ("train: {epochs: -1}", "train.epochs is -1; it must be at least 0."),
+        ("train: {epochs: 1.5}", "train.epochs is 1.5; it must be a whole number."),
+        ("per_domain: true", "per_domain is True; it must be a whole number."),
+        ("flip: 1", "flip is 1; it must be true or false."),
+        ("target: sketch", "target is 'sketch'; it must be a list."),
+        ("target: [1]", "target is [1]; it must be a text."),
+        ("validation: 1", "validation is 1; it must be at least 0 and below 1."),
+        ("seed: .nan", "seed is nan; it must be a whole number."),
+        ("train: {optimiser: {learning_rate: .inf}}", "learning_rate is inf; it must be a number."),
+        (
+            "train: {schedule: {name: cosin}}",
+            "train.schedule.name is 'cosin'; it must be 'constant' or 'cosine' or 'exponential'; "
+            "the nearest is 'cosine'.",
+        ),
+        ("rows: [{method: bne}]", "rows has {'method': 'bne'}; each row must have a name."),
+        ("rows: [{name: a, sead: 1}]", ", row a: sead is no setting; the nearest is seed."),
+        ("rows: 3", "rows is 3; it must be a list."),
+        ("analysis: similarty", "the nearest is 'similarity'."),
+        ("base: mine.yaml", "base leads back to this file; remove one of them."),
+        ("base: pacs-resnet81", "There is no recipe pacs-resnet81; the nearest is pacs-resnet18"),
+        ("base: no.yaml", "there is no such recipe file."),
+        ("benchmark: pcas", "There is no benchmark 'pcas'; choose from pacs"),
+        ("seed: 1\nseed: 2", "not in the YAML format: the key seed is there twice"),
+        ("seed: [", "not in the YAML format: "),
+        ("? [seed]\n: 1", "not in the YAML format: a key must be a text"),
+        ("", "must hold settings, one `key: value` a line."),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(DataError) as caught:
+        load_experiment(path)
+    assert expected in str(caught.value)
+    if "benchmark" not in text and "There is no recipe" not in expected:
+        assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ({"train.epcohs": 2}, "train.epcohs is no setting; the nearest is train.epochs."),
+        ({"train.epochs": 0, "train.warm_up": 0}, "train.epochs is 0; it must be at least 1."),
+        ({"patience": 2, "validation": 0}, "patience needs validation, which is 0; hold some"),
+        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs, 20."),
+        ({"method": "bme"}, "method: method 'bme' is unknown; the nearest is 'bne'."),
+        ({"options.distnace": 1}, "options.distnace: method 'bne' has no option 'distnace'; the"),
+        ({"options.mix": "logit"}, "options.mix is 'logit'; it must be 'logits' or 'probabilities"),
+        ({"options.distance": "unifrom"}, "options: no distance is named 'unifrom'"),
+        ({"options.distance": [1]}, "options.distance is [1]; it must be a text or a function."),
+        ({"target": ["sketch", "sketch"]}, "target has sketch twice; remove one."),
+        ({"sources": ["art", "photo", "art"]}, "sources has art twice; remove one."),
+        ({"backbone": "timm/test_vit", "resize": 160}, "backbone timm/test_vit: VisionTransf"),
+        (
+            {"backbone": "timm/mobilenetv5_300m_enc", "resize": 768},
+            "timm's mobilenetv5_300m_enc is no classifier of square images",
+        ),
+        ({"options.layers": ["nope"]}, "options: no batch-norm layer is named ['nope']"),
+        ({"backbone": "resnet81"}, "backbone: unknown backbone 'resnet81': the nearest are resnet"),
+        ({"weights": "absent.pth"}, "weights: there is no file absent.pth."),
+        ({"weights": "timm"}, "weights is timm, which has none for backbone small_cnn; give a f"),
+        ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes."),
+        ({"accumulate": 3}, "per_domain is 16, which accumulate=3 does not divide"),
+        ({"sources": ["sketch"]}, "sketch is in target and in sources; remove it from one."),
+        ({"target": []}, "target is missing; give it in the recipe or on the command line."),
+    ],
+)
+def test_what_is_wrong_in_a_setting_is_named(overrides: dict[str, object], expected: str) -> None:
+    assert expected in message("default", **overrides)
+
+
+@pytest.mark.parametrize("entry", bne.methods.entries(), ids=lambda entry: entry.name)
+def test_every_method_can_be_checked_with_its_own_options(entry) -> None:
+    options = {f"options.{key}": value for key, value in entry.options.items()}
+    assert load("default", {**SMALL, "method": entry.name, **options}).method == entry.name
+
+
+def test_an_unknown_recipe_names_the_nearest() -> None:
+    text = message("sota-pacs-resnet81")
+    assert "There is no recipe sota-pacs-resnet81; the nearest is sota-pacs-resnet18" in text
+    assert "there is no such recipe file" in message("absent.yaml")
+
+
+def test_a_resolved_recipe_is_a_file_that_gives_it_again(tmp_path: Path) -> None:
+    target = ["photo", "1e4", "12", "no", "café: a"]
+    recipe = load("pacs-resnet18-strong", {"target": target, "train.optimiser.clip": 2})
+    path = write(tmp_path, dump(plain(recipe.to_dict())))
+    assert load(path, {}) == recipe
+
+
+def test_every_setting_can_be_overridden_by_its_key() -> None:
+    recipe = load("default", SMALL)
+    for key, hint in keys().items():
+        value: object = recipe
+        for part in key.split("."):
+            value = getattr(value, part)
+        assert load_experiment("default").recipe({**SMALL, key: value}) == recipe, (key, hint)
+
+
+def test_numbers_are_what_people_mean() -> None:
+    for text in ("1e-4", "5E3", "-2e+1", "1.5e-3"):
+        assert math.isclose(parse(text), float(text))
+    assert parse("{a: 1e-4, b: 12, c: 1e4x, d: null}") == {
+        "a": 1e-4,
+        "b": 12,
+        "c": "1e4x",
+        "d": None,
+    }
+
+
+def test_nothing_is_unpickled() -> None:
+    with pytest.raises(ValueError, match="could not determine a constructor"):
+        parse("!!python/object/apply:os.getcwd []")
+
+
+def test_recipes_are_only_yaml_files() -> None:
+    assert {path.suffix for path in FOLDER.iterdir()} == {".yaml"}

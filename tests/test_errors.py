@@ -1,0 +1,33 @@
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bne import cli
+from bne.errors import MissingLibraryError, require
+
+
+def test_imports_what_is_there() -> None:
+    assert require("torch.nn") is torch.nn
+
+
+def test_says_how_to_install_what_is_not() -> None:
+    with pytest.raises(MissingLibraryError, match=r"no_such is not installed: pip install 'bne\["):
+        require("no_such.part")
+
+
+def test_the_command_line_says_it_in_one_sentence(monkeypatch, capsys) -> None:
+    monkeypatch.setattr("bne.cli.app.app", lambda: require("no_such"))
+    with pytest.raises(SystemExit, match="1"):
+        cli.main()
+    expected = "Error: no_such is not installed: pip install 'bne[models]' brings it.\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_faults_inside_a_library_are_its_own(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "broken_library.py").write_text("import no_such_dependency")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_dependency'"):
+        require("broken_library")
+    assert "broken_library" not in sys.modules

@@ -1,0 +1,53 @@
+"""Training that is killed and resumed against training that is not."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bne.training.events import Epoch
+from tests.training import small
+
+METHODS = ("bne", "deepall")
+STEPS_PER_EPOCH = 5
+
+
+@pytest.fixture(scope="module")
+def kills(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("killed")
+    output = subprocess.run(
+        [sys.executable, "-m", "tests.training.killed", str(folder), *METHODS],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return folder, json.loads(output.stdout)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed_at_any_moment_training_ends_with_the_same_bits(kills, method) -> None:
+    folder, reached = kills
+    # The test can fail: kills hit the middle of epochs.
+    assert len([step for step in set(reached[method]) if step % STEPS_PER_EPOCH]) >= 3
+    whole, killed = folder / method / "whole", folder / method / "killed"
+    for name in ("model/model", "best/model", "checkpoints/step-00000030/tensors"):
+        one, other = (small.tensors(run / f"{name}.safetensors") for run in (whole, killed))
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            assert torch.equal(value, other[key]), key
+    assert records(whole) == records(killed)
+    results = [json.loads((run / "result.json").read_text()) for run in (whole, killed)]
+    assert results[0]["accuracy"] == results[1]["accuracy"]
+
+
+def records(run: Path) -> list[Epoch]:
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    epochs = [Epoch.from_dict(json.loads(line)) for line in lines]
+    return [dataclasses.replace(epoch, seconds=0, images_per_second=0) for epoch in epochs]

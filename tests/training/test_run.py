@@ -1,0 +1,349 @@
+"""Whole runs, on images and a network that take a second."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from bne.errors import TrainingError
+from bne.methods import DeepAll
+from bne.recipes.schema import Averaging, Optimiser, Phase
+from bne.training.events import Epoch, Listener
+from bne.training.folder import Result
+from bne.training.inputs import split_sources
+from bne.training.model_folder import load_model
+from bne.training.run import run
+from bne.training.scores import best_on_validation
+from tests.training import small
+
+STATE = "model.safetensors"
+
+
+class Notes(Listener):
+    def __init__(self) -> None:
+        self.heard: list = []
+
+    def started(self, plan):
+        self.heard.append(plan)
+
+    def stepped(self, step):
+        self.heard.append(step)
+
+    def finished_epoch(self, epoch):
+        self.heard.append(epoch)
+
+    def finished(self, result):
+        self.heard.append(result)
+
+
+@pytest.fixture(scope="module")
+def images():
+    return small.images()
+
+
+@pytest.fixture(scope="module")
+def done(images, tmp_path_factory):
+    """A run of BNE: its folder, its result and what a listener heard."""
+    folder = tmp_path_factory.mktemp("runs") / "bne"
+    notes = Notes()
+    analyse = lambda trained: {"mode": trained.method.training}  # noqa: E731
+    result = run(small.recipe(), images, folder, listeners=[notes], analyse=analyse)
+    return folder, result, notes.heard
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return small.tensors(folder / "model" / STATE)
+
+
+def same(one: dict, other: dict) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def timeless(epochs: list[Epoch]) -> list[Epoch]:
+    return [dataclasses.replace(e, seconds=0, images_per_second=0) for e in epochs]
+
+
+def test_a_run_learns_and_its_folder_holds_everything(done) -> None:
+    folder, result, _ = done
+    assert result.accuracy["last"]["sketch"].accuracy > 60  # a third by chance
+    assert Result.from_dict(json.loads((folder / "result.json").read_text())) == result
+    assert yaml.safe_load((folder / "recipe.yaml").read_text()) == result.recipe
+    assert json.loads((folder / "environment.json").read_text()) == result.environment
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert [Epoch.from_dict(json.loads(line)) for line in lines] == result.epochs
+    phases = [(e.phase, e.epoch, e.stage) for e in result.epochs]
+    assert phases == [
+        ("head", 1, "head"),
+        ("head", 2, "head"),
+        ("train", 1, "warm-up"),
+        ("train", 2, "warm-up"),
+        ("train", 3, "distance training"),
+        ("train", 4, "distance training"),
+    ]
+    assert result.precision == "float32"  # whatever the recipe asks, on the CPU
+    assert result.target_images == "unseen"
+    assert result.analysis == {"mode": False}
+    assert (folder / "best/model.json").exists()
+    kept = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert kept[-2:] == ["step-00000025", "step-00000030"]
+    assert len(kept) <= 3
+
+
+def test_listeners_hear_every_step_and_epoch(done) -> None:
+    _, result, heard = done
+    assert heard[0].steps == 30
+    assert heard[0].training_images == {"art": 18, "cartoon": 18, "photo": 18}
+    assert heard[-1] is result
+    assert [e for e in heard if isinstance(e, Epoch)] == result.epochs
+    steps = [step for step in heard[1:-1] if not isinstance(step, Epoch)]
+    assert [step.step for step in steps] == [1, 2, 3, 4] * 6  # the last is the epoch's
+
+
+def test_a_finished_run_is_returned_as_it_is(done, images) -> None:
+    folder, result, _ = done
+    before = (folder / "result.json").stat().st_mtime_ns
+    assert run(small.recipe(), images, folder) == result
+    assert (folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_another_recipes_folder_is_refused_by_the_first_key_that_differs(done, images) -> None:
+    folder, _, _ = done
+    other = small.recipe(train=Phase(4, warm_up=1))
+    with pytest.raises(TrainingError, match=r"train\.warm_up is 2 there and 1 here"):
+        run(other, images, folder, resume=True)
+
+
+@pytest.mark.parametrize("content", [b"[", b"- 1", b"\xff\xfe\x00\xd8\xd8"])
+def test_a_folder_whose_recipe_cannot_be_read_is_refused(images, tmp_path, content) -> None:
+    (tmp_path / "recipe.yaml").write_bytes(content)
+    with pytest.raises(TrainingError, match=r"recipe\.yaml is damaged; choose another folder"):
+        run(small.recipe(), images, tmp_path)
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_others(done, images, tmp_path) -> None:
+    folder, result, _ = done
+    torch.manual_seed(99)
+    state = torch.get_rng_state()
+    again = run(small.recipe(), images, tmp_path / "again")
+    assert torch.equal(torch.get_rng_state(), state)  # the caller's generator is left alone
+    assert timeless(again.epochs) == timeless(result.epochs)
+    assert same(weights(tmp_path / "again"), weights(folder))
+    run(small.recipe(seed=4), images, tmp_path / "other")
+    assert not same(weights(tmp_path / "other"), weights(folder))
+
+
+def test_the_head_phase_is_the_same_for_every_method(done, images, tmp_path) -> None:
+    _, bne, _ = done
+    deepall = run(small.recipe("deepall", train=Phase(1)), images, tmp_path / "run")
+    assert timeless(deepall.epochs[:2]) == timeless(bne.epochs[:2])
+
+
+def test_the_head_phase_trains_the_last_layer_alone(images, tmp_path) -> None:
+    still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
+    states = []
+    for epochs in (0, 3):
+        fast = Phase(epochs, optimiser=Optimiser("sgd", learning_rate=1.0))
+        folder = tmp_path / str(epochs)
+        run(small.recipe("freeze-bn", head=fast, train=still), images, folder)
+        states.append(weights(folder))
+    changed = {k for k in states[0] if not torch.equal(states[0][k], states[1][k])}
+    assert changed == {"net.fc.weight", "net.fc.bias"}
+
+
+def mislabelled(prepared, domain: str):
+    """The same images, but every label of the domain is wrong."""
+    files = list(prepared.images.files)
+    for index in prepared.images.indices_of([domain]):
+        files[index] = dataclasses.replace(files[index], label=(files[index].label + 1) % 3)
+    found = dataclasses.replace(prepared.images, files=tuple(files))
+    return dataclasses.replace(prepared, images=found)
+
+
+def blackened(prepared, domain: str):
+    """The same labels, but every image of the domain is black."""
+    pixels = prepared.pixels.clone()
+    pixels[prepared.images.indices_of([domain])] = 0
+    return dataclasses.replace(prepared, pixels=pixels)
+
+
+def stained(prepared):
+    """The same images in colours that tell the class less well, so that accuracy takes a while."""
+    generator = torch.Generator().manual_seed(0)
+    stains = torch.randn(len(prepared), 1, 1, 3, generator=generator) * 40
+    pixels = (prepared.pixels + stains).clamp(0, 255).to(torch.uint8)
+    return dataclasses.replace(prepared, pixels=pixels)
+
+
+@pytest.mark.parametrize("method", ["deepall", "bne", "bne-adapt"])
+def test_the_target_never_reaches_training_or_selection(images, tmp_path, method) -> None:
+    unlabelled = method == "bne-adapt"  # whose training is given the target's images
+    fast = Optimiser("adam", learning_rate=3e-2)
+    recipe = small.recipe(
+        method,
+        calibrate=True,
+        exact_statistics=True,
+        train=Phase(12, warm_up=1, optimiser=fast),
+        epoch=10,
+        patience=3,
+    )
+    images = stained(images)
+    spoilt = mislabelled(images, "sketch")
+    results = {}
+    for name, data in {
+        "true": images,
+        "target": spoilt if unlabelled else blackened(spoilt, "sketch"),
+        "source": mislabelled(images, "photo"),
+    }.items():
+        results[name] = run(recipe, data, tmp_path / name)
+    true, target = results["true"], results["target"]
+    assert true.epochs[-1].epoch < 12  # patience has ended it
+    assert len(target.epochs) == len(true.epochs)
+    assert target.accuracy != true.accuracy
+    for model in ("model", "best"):
+        states = {name: small.tensors(tmp_path / name / model / STATE) for name in results}
+        assert same(states["true"], states["target"])
+        assert not same(states["true"], states["source"])
+    assert true.target_images == ("unlabelled" if unlabelled else "unseen")
+
+
+def test_an_epochs_loss_is_the_mean_over_its_own_steps(images, tmp_path, monkeypatch) -> None:
+    losses, plain = [], DeepAll.loss
+
+    def noted(*args) -> torch.Tensor:
+        loss = plain(*args)
+        losses.append(loss.item())
+        return loss
+
+    monkeypatch.setattr(DeepAll, "loss", noted)
+    result = run(small.recipe("deepall"), images, tmp_path / "run")
+    means = torch.tensor(losses, dtype=torch.double).view(6, 5).mean(1).tolist()
+    assert [e.loss for e in result.epochs] == pytest.approx(means)
+
+
+def test_exact_statistics_are_those_of_the_last_epochs_clusters(images, tmp_path) -> None:
+    recipe = small.recipe("bne-pseudo", exact_statistics=True, options={"refresh": 2})
+    run(recipe, images, tmp_path / "run")
+    kept = small.tensors(tmp_path / "run/checkpoints/step-00000030/tensors.safetensors")
+    method, transform, _ = load_model(tmp_path / "run/model")
+    assert int(method.assigned) == 2  # a fifth epoch's clusters would never have been trained on
+    assert torch.equal(method.assignment, kept["method/assignment"])
+    splits = split_sources(recipe, images.images, None).values()
+    numbers = [number for split in splits for number in split.train]
+    layers = method.net.model
+    maps = layers.conv1(transform(images.pixels[numbers].permute(0, 3, 1, 2)))
+    for cluster, mean in enumerate(layers.bn1.running_mean):
+        own = maps[method.assignment == cluster]
+        torch.testing.assert_close(own.mean((0, 2, 3)), mean)
+
+
+def test_without_held_out_images_no_network_is_the_best(images, tmp_path) -> None:
+    result = run(small.recipe(validation=0.0, train=Phase(1)), images, tmp_path / "run")
+    assert set(result.accuracy) == {"last", "oracle"}
+    assert not (tmp_path / "run/best").exists()
+
+
+# So slow a moving average scores otherwise than the weights it follows.
+@pytest.mark.parametrize("averaging", [Averaging("ema", decay=0.97), Averaging("swa", tail=0.5)])
+def test_the_average_is_what_is_tested_and_saved(images, tmp_path, monkeypatch, averaging) -> None:
+    monkeypatch.setattr("bne.training.checkpoints.KEPT", 99)
+    result = run(small.recipe(averaging=averaging), images, tmp_path / "run")
+    last, best = result.epochs[-1], best_on_validation(result.epochs)
+    for model, epoch in {"model": last, "best": best}.items():
+        step = 10 + 5 * epoch.epoch
+        kept = small.tensors(tmp_path / f"run/checkpoints/step-{step:08}/tensors.safetensors")
+        saved = small.tensors(tmp_path / "run" / model / STATE)
+        average = {
+            k.removeprefix("average/"): v for k, v in kept.items() if k.startswith("average/")
+        }
+        assert average
+        assert all(torch.equal(saved[k], v) for k, v in average.items())
+        assert any(not torch.equal(kept[f"method/{k}"], v) for k, v in average.items())
+        assert_scores(images, tmp_path / "run" / model, epoch)
+
+
+def test_averaged_weights_are_kept_with_statistics_of_their_own(images, tmp_path) -> None:
+    recipe = small.recipe(averaging=Averaging("ema", decay=0.97))
+    run(recipe, images, tmp_path / "run")
+    splits = split_sources(recipe, images.images, None)
+    for model in ("model", "best"):
+        method, transform, _ = load_model(tmp_path / "run" / model)
+        layers = method.net.model
+        for domain, split in enumerate(splits.values()):
+            own = transform(images.pixels[list(split.train)].permute(0, 3, 1, 2))
+            mean = layers.conv1(own).mean((0, 2, 3))
+            torch.testing.assert_close(layers.bn1.running_mean[domain], mean)
+    # Training itself goes on as if nothing had been measured.
+    run(small.recipe(), images, tmp_path / "plain")
+    step = "checkpoints/step-00000030/tensors.safetensors"
+    averaged, plain = (small.tensors(tmp_path / name / step) for name in ("run", "plain"))
+    assert all(torch.equal(averaged[k], v) for k, v in plain.items() if k.startswith("method/"))
+
+
+def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path) -> None:
+    notes = Notes()
+    recipe = small.recipe(exact_statistics=True)
+    result = run(recipe, images, tmp_path / "run", listeners=[notes])
+    assert [e for e in notes.heard if isinstance(e, Epoch)] == result.epochs
+    assert [e.statistics for e in result.epochs] == ["running"] * 6 + ["exact"]
+    assert result.accuracy["last"] == result.epochs[-1].target
+    assert_scores(images, tmp_path / "run/model", result.epochs[-1])
+    assert_scores(images, tmp_path / "run/best", best_on_validation(result.epochs))
+
+
+def assert_scores(images, folder: Path, epoch: Epoch) -> None:
+    method, transform, info = load_model(folder)
+    assert info.classes == small.CLASSES
+    numbers = images.images.indices_of(["sketch"])
+    with torch.inference_mode():
+        logits = method.predict(transform(images.pixels[numbers].permute(0, 3, 1, 2)))
+    correct = (logits.argmax(1) == images.labels[numbers]).sum().item()
+    assert correct == epoch.target["sketch"].correct
+
+
+def test_training_stops_when_validation_gets_no_better(images, tmp_path) -> None:
+    still = Phase(9, optimiser=Optimiser("sgd", learning_rate=0.0))
+    recipe = small.recipe("freeze-bn", head=Phase(0), train=still, patience=2)
+    result = run(recipe, images, tmp_path / "run")
+    assert [e.epoch for e in result.epochs] == [1, 2, 3]
+
+
+def test_parts_of_a_batch_train_too(images, tmp_path) -> None:
+    recipe = small.recipe(accumulate=2, train=Phase(2, warm_up=1))
+    assert len(run(recipe, images, tmp_path / "run").epochs) == 4
+
+
+def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(images, tmp_path) -> None:
+    wild = Phase(3, optimiser=Optimiser("sgd", learning_rate=1e30))
+    with pytest.raises(TrainingError, match=r"no longer finite.*checkpoints/step-00000010;"):
+        run(small.recipe(train=wild), images, tmp_path / "run")
+
+
+def test_the_official_split_is_followed_by_itself_and_recorded(images, tmp_path) -> None:
+    table = tmp_path / "split.csv"
+    names = (f.name for f in images.images.files)
+    rows = [f"{n.replace('/', ',', 1)},{'crossval' if n[-1] < '3' else 'train'}" for n in names]
+    table.write_text("\n".join(["domain,file,split", *rows]))
+    recipe = small.recipe("deepall", validation="auto", head=Phase(0), train=Phase(1))
+    for split_file, validation, count in ((table, "official", 9), (None, 0.1, 3)):
+        folder = tmp_path / str(validation)
+        result = run(recipe, images, folder, split_file=split_file)
+        assert result.recipe["validation"] == validation
+        assert yaml.safe_load((folder / "recipe.yaml").read_text())["validation"] == validation
+        assert {s.images for s in result.epochs[-1].validation.values()} == {count}
+        assert run(recipe, images, folder, split_file=split_file) == result
+    # The two are not the same run.
+    with pytest.raises(TrainingError, match="another recipe"):
+        run(recipe, images, tmp_path / "official", split_file=None, resume=True)
+
+
+def test_batch_norm_can_start_from_the_training_images(images, tmp_path) -> None:
+    still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
+    for calibrate in (False, True):
+        recipe = small.recipe("freeze-bn", head=Phase(0), train=still, calibrate=calibrate)
+        run(recipe, images, tmp_path / str(calibrate))
+    plain, measured = weights(tmp_path / "False"), weights(tmp_path / "True")
+    assert torch.equal(plain["net.bn1.running_mean"], torch.zeros(6))
+    assert measured["net.bn1.running_mean"].abs().min() > 0

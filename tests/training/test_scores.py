@@ -1,0 +1,58 @@
+import pytest
+
+from bne.training import scores as selection
+from bne.training.events import Epoch, Score
+
+
+def epoch(number: int, validation: dict, target: dict, phase: str = "train") -> Epoch:
+    def scores(correct: dict) -> dict:
+        return {domain: Score(*pair) for domain, pair in correct.items()}
+
+    return Epoch(phase, number, "train", 1, 0.5, 0.1, 1.0, 1.0, scores(validation), scores(target))
+
+
+RECORDS = [
+    epoch(1, {"a": (10, 10), "b": (100, 100)}, {"t": (9, 9)}, phase="head"),
+    epoch(1, {"a": (5, 10), "b": (90, 100)}, {"t": (6, 9)}),  # mean 70, pooled 86
+    epoch(2, {"a": (8, 10), "b": (60, 100)}, {"t": (1, 9)}),  # mean 70, pooled 62
+    epoch(3, {"a": (6, 10), "b": (70, 100)}, {"t": (2, 9)}),  # mean 65
+]
+
+
+def test_rules_choose_among_the_training_phase_only() -> None:
+    assert selection.last(RECORDS) is RECORDS[3]
+    assert selection.best_on_validation(RECORDS) is RECORDS[2]  # domains count alike; later wins
+    assert selection.oracle(RECORDS) is RECORDS[1]
+    chosen = {rule: scores["t"].correct for rule, scores in selection.select(RECORDS).items()}
+    assert chosen == {"last": 2, "validation": 1, "oracle": 6}
+
+
+def test_the_oracle_pools_all_images_of_all_targets() -> None:
+    small = epoch(1, {}, {"s": (10, 10), "t": (40, 100)})
+    large = epoch(2, {}, {"s": (1, 10), "t": (60, 100)})
+    assert selection.oracle([small, large]) is large
+
+
+def test_without_held_out_images_nothing_is_best_on_validation() -> None:
+    records = [epoch(1, {}, {"t": (1, 2)})]
+    assert selection.best_on_validation(records) is None
+    assert set(selection.select(records)) == {"last", "oracle"}
+
+
+def test_staleness_counts_epochs_since_the_first_best() -> None:
+    assert [selection.stale(RECORDS[:n]) for n in range(5)] == [0, 0, 0, 1, 2]
+
+
+def test_staleness_knows_nothing_of_the_target() -> None:
+    better_on_target = [
+        epoch(number, {"a": (10 - number, 10)}, {"t": (number, 9)}) for number in range(1, 5)
+    ]
+    assert selection.stale(better_on_target) == 3
+    worse_on_target = [
+        epoch(number, {"a": (number, 10)}, {"t": (9 - number, 9)}) for number in range(1, 5)
+    ]
+    assert selection.stale(worse_on_target) == 0
+
+
+def test_accuracy_is_in_percent() -> None:
+    assert Score(3, 8).accuracy == pytest.approx(37.5)
