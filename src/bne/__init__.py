@@ -5,6 +5,7 @@ domains. Everything else is in subpackages.
 """
 
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -31,21 +32,27 @@ __version__ = "0.1.0"
 _HOMES = {
     "distances": ("bhattacharyya", "uniform", "wasserstein"),
     "embedding": ("Embedding",),
-    "ensemble": ("DomainEnsemble", "convert", "revert"),
+    "ensemble": ("DomainEnsemble", "Prediction", "convert", "revert"),
     "norm": ("DomainBatchNorm",),
-    "prediction": ("Prediction",),
 }
 
 
 def __getattr__(name: str) -> Any:
     """Imports torch only when something that needs it is asked for: `bne --help` does not."""
-    if name in ("data", "distances", "models"):
-        return import_module(f"bne.{name}")
+    if name == "distances":
+        return import_module("bne.core.distances")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"bne.{module}"), name)
+            return getattr(import_module(f"bne.core.{module}"), name)
+    if name in _modules():
+        return import_module(f"bne.{name}")
     raise AttributeError(f"module 'bne' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_modules()})
+
+
+def _modules() -> set[str]:
+    """Modules and subpackages, but for those that are not to be imported, as `__main__`."""
+    return {found.name for found in iter_modules(__path__) if not found.name.startswith("_")}

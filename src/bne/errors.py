@@ -1,10 +1,24 @@
-"""Libraries that only some networks need, imported when they do."""
+"""What the user can mend: each error's message is one sentence that says how."""
 
+from collections.abc import Iterable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
 
-class TrainingError(ValueError):
+class BneError(Exception):
+    """Something that the user can mend."""
+
+
+class DataError(BneError):
+    """Images, or files about them, are not as they must be."""
+
+
+class SettingsError(BneError):
+    """What is asked for is unknown, impossible or not to be had on this machine."""
+
+
+class TrainingError(BneError):
     """Training cannot begin or go on."""
 
 
@@ -12,8 +26,17 @@ class Interrupted(TrainingError):  # noqa: N818 - what the user wanted, no error
     """Training was told to stop, and has saved what it did."""
 
 
-class MissingLibraryError(ModuleNotFoundError):
+class MissingLibraryError(BneError, ModuleNotFoundError):
     """A library that is needed and not installed, with how to install it."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The known name nearest to one that is unknown, or all of them, as the end of a sentence."""
+    known = list(known)
+    near = get_close_matches(name, known, n=1)
+    if near:
+        return f"the nearest is {near[0]!r}"
+    return f"there are {', '.join(known)}" if known else "there are none"
 
 
 def require(module: str) -> Any:

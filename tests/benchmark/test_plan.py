@@ -2,7 +2,7 @@ import pytest
 
 from bne.benchmark.plan import choose, estimate, plan
 from bne.benchmark.reference import tables
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.files import names
 from tests.benchmark.examples import record
 

@@ -17,8 +17,7 @@ from bne.benchmark.execute import DIED, Job, execute, run_folder
 from bne.benchmark.plan import Item
 from bne.benchmark.ray import Cluster, execute_on_ray
 from bne.benchmark.records import Record, read
-from bne.data.images import DataError
-from bne.errors import Interrupted
+from bne.errors import DataError, Interrupted
 from bne.recipes.schema import Phase, Recipe
 from bne.training.interruption import SIGNALS
 from tests.benchmark import ray_workers

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bne.benchmark.records import Materials, Record, append, finished, outdated, read
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.schema import Averaging
 from tests.benchmark.examples import item, record
 

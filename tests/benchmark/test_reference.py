@@ -12,7 +12,7 @@ from bne.benchmark.reference import (
     tables,
 )
 from bne.data.benchmarks import find_benchmark
-from bne.data.images import DataError
+from bne.errors import DataError
 
 HALF = 0.05  # what rounding to one decimal hides
 WEIGHED_BY_IMAGES = "closest-domain-accuracy-pacs-resnet18"

@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bne.cli.app import app
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.speed import comparison
 
 QUICK = ["speed", "--device", "cpu", "--backbone", "small_cnn", "--size", "16", "--repeat", "1"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bne.data.archives import list_tar, list_zip
-from bne.data.images import DataError
+from bne.errors import DataError
 from tests.data.small import png
 
 

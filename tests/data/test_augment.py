@@ -7,7 +7,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from bne.data import augment
 from bne.data.augment import Augmentation
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.models.registry import Preprocessing
 
 PLAIN = Preprocessing(24, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

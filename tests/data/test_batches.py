@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bne.data.batches import DomainBatches
-from bne.data.images import DataError
+from bne.errors import DataError
 
 SETS = {"art": range(10), "photo": range(10, 35), "sketch": range(35, 42)}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bne.data.benchmarks import BENCHMARKS, Benchmark, find_benchmark
-from bne.data.images import DataError
+from bne.errors import DataError
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS.values(), ids=BENCHMARKS)

@@ -16,8 +16,9 @@ import torch
 
 from bne.data import cache, decoding
 from bne.data.cache import default_folder, prepare
-from bne.data.images import DataError, ImageSet, decode, resize
+from bne.data.images import ImageSet, decode, resize
 from bne.data.sources import open_images
+from bne.errors import DataError
 from tests.data.small import names, write
 
 

@@ -9,8 +9,9 @@ from PIL import Image
 from torch.utils.data import Dataset, IterableDataset
 
 from bne.data.datasets import as_picture
-from bne.data.images import DataError, decode
+from bne.data.images import decode
 from bne.data.sources import open_images
+from bne.errors import DataError
 from tests.data.small import pixels
 
 PICTURES = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)

@@ -4,8 +4,9 @@ from pathlib import Path
 import pytest
 
 from bne.data.decoding import CHUNK, UNREADABLE, decode_to_file, digest_all
-from bne.data.images import DataError, ImageFile, decode, resize
+from bne.data.images import ImageFile, decode, resize
 from bne.data.sources import open_images
+from bne.errors import DataError
 from tests.data.small import names, write
 
 

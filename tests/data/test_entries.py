@@ -5,7 +5,7 @@ import pytest
 
 from bne.data import entries
 from bne.data.entries import Entry, FileBytes, gather, printable
-from bne.data.images import DataError
+from bne.errors import DataError
 
 
 def entry(domain: str, class_name: str, file: str) -> Entry:

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bne.data.images import MAX_PIXELS, DataError, ImageFile, ImageSet, decode, to_rgb
+from bne.data.images import MAX_PIXELS, ImageFile, ImageSet, decode, to_rgb
+from bne.errors import DataError
 from tests.data.small import encode, pixels
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)

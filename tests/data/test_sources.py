@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from torchvision.datasets import ImageFolder
 
-from bne.data.images import DataError, decode
+from bne.data.images import decode
 from bne.data.sources import open_images
+from bne.errors import DataError
 from tests.data.small import names, png, write
 
 

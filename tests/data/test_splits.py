@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bne.data.images import DataError, ImageFile, ImageSet
+from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
 from bne.data.splits import hold_out, official
+from bne.errors import DataError
 
 
 def image_set(counts: dict[str, list[int]]) -> ImageSet:

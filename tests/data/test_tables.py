@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from bne.data.images import DataError
 from bne.data.sources import open_images
+from bne.errors import DataError
 from tests.data.small import write
 
 

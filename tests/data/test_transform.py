@@ -9,9 +9,9 @@ from torchvision.transforms import v2
 
 from bne.data.cache import prepare
 from bne.data.feed import Feed
-from bne.data.images import DataError
 from bne.data.sources import open_images
 from bne.data.transform import EvalTransform
+from bne.errors import DataError
 from bne.models.registry import Preprocessing
 
 SMALL = EvalTransform(Preprocessing(24, (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)), resize=32)

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from bne.data.cache import PreparedImages
 from bne.data.feed import Feed
-from bne.data.images import DataError
 from bne.demo import digits
+from bne.errors import DataError
 
 
 @pytest.fixture(scope="module")

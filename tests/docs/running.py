@@ -117,7 +117,7 @@ def small_recipes(changes: dict[str, Any]) -> Iterator[None]:
         for name in files.names():
             content = {"base": str(files.FOLDER / f"{name}.yaml"), **changes}
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
-        patch.setattr(recipe_files, "FOLDER", folder)
+        patch.setattr(files, "FOLDER", folder)
         yield
 
 

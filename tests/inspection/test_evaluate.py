@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.inspection.analysis import analyse
 from bne.inspection.evaluate import ALL, Share, evaluate_model
+from bne.training import scores
 from tests.inspection.models import CLASSES, SOURCES, TARGET, trained
 
 
@@ -39,7 +40,7 @@ def evaluate(model, domains=TARGET):
 
 @pytest.mark.parametrize("method", ["bne", "dnet", "deepall"])
 def test_accuracies_are_those_of_the_analysis(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "BATCH", 7)
+    monkeypatch.setattr(scores, "BATCH", 7)
     model = trained(method)
     found = evaluate(model)
     expected = analyse(model)["target"]["accuracy"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bne.benchmark.records import Record, append, read
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.interop.domainbed import export
 from tests.benchmark.examples import item, record
 

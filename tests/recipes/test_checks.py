@@ -4,8 +4,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from bne.data.images import DataError, ImageSet
+from bne.data.images import ImageSet
 from bne.data.sources import open_images
+from bne.errors import DataError
 from bne.models.networks import small_cnn
 from bne.recipes.checks import check_data, check_weights, official_split
 from bne.recipes.files import load

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bne.methods
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.files import FOLDER, dump, load, load_experiment, names, parse
 from bne.recipes.settings import keys
 from bne.training.files import plain

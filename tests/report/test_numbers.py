@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
-from bne.data.images import DataError
 from bne.data.splits import Split
+from bne.errors import DataError
 from bne.inspection.analysis import analyse
 from bne.inspection.numbers import HELD_OUT, NO_BRANCHES, NO_POINTS, NONE_SEEN
 from bne.inspection.observe import sample

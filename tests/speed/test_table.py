@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.speed import Measurement
 from bne.speed.records import append, circumstances, read, record
 from bne.speed.table import BEGIN, COLUMNS, END, by_part, cells, main, markdown, place

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.schema import Phase, Recipe
 from bne.training.events import Epoch, Plan, Score, Step
 from bne.training.folder import Result

@@ -3,8 +3,8 @@ import json
 import pytest
 import torch
 
-from bne.data.images import DataError
 from bne.data.transform import EvalTransform
+from bne.errors import DataError
 from bne.methods import create, entries
 from bne.models import build, preprocessing
 from bne.training.files import snapshot

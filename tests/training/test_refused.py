@@ -6,8 +6,7 @@ import resource
 import pytest
 import torch
 
-from bne.data.images import DataError
-from bne.errors import TrainingError
+from bne.errors import DataError, TrainingError
 from bne.recipes.schema import Phase
 from bne.training.folder import RunFolder
 from bne.training.run import run

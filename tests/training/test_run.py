@@ -10,10 +10,10 @@ import yaml
 
 from bne.errors import TrainingError
 from bne.methods import DeepAll
+from bne.recipes.checks import split_sources
 from bne.recipes.schema import Averaging, Optimiser, Phase
 from bne.training.events import Epoch, Listener
 from bne.training.folder import Result
-from bne.training.inputs import split_sources
 from bne.training.model_folder import load_model
 from bne.training.run import run
 from bne.training.scores import best_on_validation

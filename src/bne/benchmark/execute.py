@@ -17,8 +17,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from bne.benchmark.records import Record, append, finished, read
-from bne.data.images import DataError
-from bne.errors import Interrupted
+from bne.errors import DataError, Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.records import Materials, digest, settings
 from bne.benchmark.reference import SUMMARIES, find_table
 from bne.data.benchmarks import find_benchmark
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.files import Row, load_experiment
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.execute import DIED, STOPPED, Outcome, attempt, run_folder
 from bne.benchmark.records import append, finished, read
-from bne.data.images import DataError
-from bne.errors import Interrupted
+from bne.errors import DataError, Interrupted
 from bne.training.interruption import noticed
 
 if TYPE_CHECKING:

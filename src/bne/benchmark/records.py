@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.methods.registry import find
 from bne.recipes.schema import Recipe
 

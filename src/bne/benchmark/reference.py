@@ -13,7 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from bne.data.images import DataError
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

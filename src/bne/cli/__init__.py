@@ -31,8 +31,7 @@ def _missing_library(error: Exception) -> str:
 
 
 def _can_be_mended(error: Exception) -> bool:
-    from bne.data.images import DataError
-    from bne.errors import MissingLibraryError, TrainingError
+    from bne.errors import DataError, MissingLibraryError, TrainingError
 
     return isinstance(error, DataError | TrainingError | MissingLibraryError | OSError)
 

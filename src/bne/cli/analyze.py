@@ -47,7 +47,7 @@ def analyze(
     """
     from rich.console import Console
 
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     try:
         from bne.report.run_page import write_report

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from bne.benchmark.execute import Job, Outcome
     from bne.benchmark.plan import Item
     from bne.benchmark.ray import Cluster
-    from bne.benchmark.tables import Found, Rule
+    from bne.benchmark.tables import Found
+    from bne.benchmark.tables import Rule as OneRule
     from bne.data.images import ImageSet
     from bne.recipes.files import Experiment
 
@@ -71,7 +72,7 @@ def show_outcome(console: "Console", outcome: "Outcome") -> None:
 def show_table(
     experiment: "Experiment",
     found: "Found",
-    rules: "Sequence[Rule]",
+    rules: "Sequence[OneRule]",
     form: str,
     as_json: bool,
     failed: "Sequence[Outcome]",
@@ -113,7 +114,7 @@ def show_table(
 
 def check_report(file: Path) -> None:
     """Finds what would keep the page from being written, before anything is run."""
-    from bne.data.images import DataError
+    from bne.errors import DataError
     from bne.report.benchmark_page import chart_library
 
     chart_library()
@@ -140,7 +141,7 @@ def choose_cluster(
     on_ray: bool, address: str | None, gpus_per_run: float | None, parallel: int
 ) -> "Cluster | None":
     """The Ray cluster, if one is wanted."""
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     if not on_ray:
         given = {"--ray-address": address, "--gpus-per-run": gpus_per_run}

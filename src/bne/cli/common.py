@@ -53,7 +53,7 @@ Settings = Annotated[
 
 def parse_settings(settings: list[str]) -> dict[str, Any]:
     """The values of `--set key=value`, by dotted key."""
-    from bne.data.images import DataError
+    from bne.errors import DataError
     from bne.recipes.files import parse
 
     parsed = {}
@@ -85,7 +85,7 @@ def check_folder(folder: Path, data: Path | None, *, write: bool = True) -> None
         DataError: `folder` is a file or cannot be written, or it lies within the data, which then
             would hold more than images.
     """
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     if folder.exists() and not folder.is_dir():
         raise DataError(f"--out {folder} is a file; name a folder.")
@@ -103,7 +103,7 @@ def check_file(file: Path, option: str) -> None:
     Raises:
         DataError: It is a folder, or cannot be written.
     """
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     if file.is_dir():
         raise DataError(f"{option} {file} is a folder; name a file.")
@@ -117,7 +117,7 @@ def check_writable(path: Path, option: str) -> None:
     Raises:
         DataError: It may not.
     """
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     whole = path.absolute()
     place = next(place for place in (whole, *whole.parents) if place.exists())
@@ -131,7 +131,7 @@ def choose_device(name: str) -> str:
     """`cpu` or `cuda`, from what `--device` says."""
     import torch
 
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     if name not in ("auto", "cpu", "cuda"):
         raise DataError(f"--device {name}: choose auto, cpu or cuda.")

@@ -42,7 +42,7 @@ def check(
     noted; in two classes or two domains they are wrong.
     """
     from bne.data.check import Report
-    from bne.data.images import DataError
+    from bne.errors import DataError
 
     try:
         report = _check(path, benchmark)
@@ -65,8 +65,8 @@ def _check(path: Path, benchmark: str | None) -> "Report":
     from bne.data.benchmarks import find_benchmark
     from bne.data.check import check as check_images
     from bne.data.entries import count_passed_over, describe
-    from bne.data.images import DataError
     from bne.data.sources import open_images
+    from bne.errors import DataError
 
     declaration = find_benchmark(benchmark) if benchmark else None
     try:
@@ -92,8 +92,8 @@ def _check(path: Path, benchmark: str | None) -> "Report":
 
 def _with_split(report: "Report", images: "ImageSet", table: Path, title: str) -> "Report":
     """Also reports what is wrong with the benchmark's official split."""
-    from bne.data.images import DataError
     from bne.data.splits import official
+    from bne.errors import DataError
 
     try:
         if not table.is_file():
@@ -138,12 +138,7 @@ def _show(report: "Report") -> None:
     console.print(f"{sum(totals)} images. {verdict}")
 
 
-app.command(epilog=EPILOG)(prepare)
-
-
-EPILOG = "Example: bne data prepare data/pacs --cache /scratch/bne"
-
-
+@app.command(epilog="Example: bne data prepare data/pacs --cache /scratch/bne")
 def prepare(
     path: Annotated[
         Path,

@@ -64,7 +64,7 @@ def speed(
     """
     import torch
 
-    from bne.data.images import DataError
+    from bne.errors import DataError
     from bne.models.registry import find
     from bne.speed import PARTS, Settings
     from bne.speed.trial import try_out

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bne.data.entries import Entry, inner_path, is_image, read_slice, stamp_of
-from bne.data.images import MAX_BYTES, DataError
+from bne.data.images import MAX_BYTES
+from bne.errors import DataError
 from bne.words import readable_size
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from bne.data.batches import seed_of
-from bne.data.images import DataError
 from bne.data.transform import crop, normalise, pick, resized_crop, upload
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from torch import Tensor

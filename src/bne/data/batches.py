@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from bne.data.images import DataError
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from bne.data.images import DataError
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,8 @@ import torch
 
 from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, problem_of
 from bne.data.folderlock import locked
-from bne.data.images import DataError, resize_recipe
+from bne.data.images import resize_recipe
+from bne.errors import DataError
 from bne.words import readable_size
 
 if TYPE_CHECKING:

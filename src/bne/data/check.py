@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bne.data.decoding import usable_cores
-from bne.data.images import DataError, decode
+from bne.data.images import decode
+from bne.errors import DataError
 from bne.words import readable_list
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bne.data.entries import printable
-from bne.data.images import DataError, ImageFile, ImageSet, to_rgb
+from bne.data.images import ImageFile, ImageSet, to_rgb
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

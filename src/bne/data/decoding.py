@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from bne.data.images import DataError, ImageFile, decode, resize
+from bne.data.images import ImageFile, decode, resize
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
-from bne.data.images import MAX_BYTES, DataError, ImageFile, ImageSet
+from bne.data.images import MAX_BYTES, ImageFile, ImageSet
+from bne.errors import DataError
 from bne.words import readable_size
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from bne.data.pillow_gaps import (
     scale_transparent_value,
     upright,
 )
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -46,10 +47,6 @@ def resize_recipe(size: int) -> str:
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
 MAX_BYTES = 256_000_000
-
-
-class DataError(Exception):
-    """Images, archives or tables that cannot be used; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)

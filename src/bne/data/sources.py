@@ -19,10 +19,12 @@ from bne.data.entries import (
     printable,
     stamp_at,
 )
-from bne.data.images import DataError, ImageSet
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from bne.data.images import ImageSet
 
 COLUMNS = ("path", "class", "domain")
 

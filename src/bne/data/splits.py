@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.images import DataError
 from bne.data.sources import read_rows
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
-from bne.data.images import DataError, decode, resize, to_rgb
+from bne.data.images import decode, resize, to_rgb
+from bne.errors import DataError
 from bne.models.registry import Preprocessing
 
 if TYPE_CHECKING:

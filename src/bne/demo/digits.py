@@ -22,7 +22,8 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 
 from bne.data.batches import seed_of
 from bne.data.cache import PreparedImages
-from bne.data.images import DataError, ImageFile, ImageSet
+from bne.data.images import ImageFile, ImageSet
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from bne.data.feed import Feed
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.inspection.numbers import Sums
-from bne.inspection.observe import branches, view
+from bne.inspection.observe import branches, some_of, translated, view
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.data.cache import PreparedImages
-    from bne.data.images import ImageSet
     from bne.data.transform import EvalTransform
     from bne.methods import Method
 
@@ -134,26 +133,3 @@ def _shares(classes: Sequence[str], correct: list[int], images: list[int]) -> di
     counts = {ALL: (sum(correct), sum(images))}
     counts |= dict(zip(classes, zip(correct, images, strict=True), strict=True))
     return {name: Share.of(*count) for name, count in counts.items() if count[1]}
-
-
-def some_of(images: ImageSet, domain: str) -> list[int]:
-    """The numbers of a domain's images.
-
-    Raises:
-        DataError: The domain is unknown, or it has none, as when all are unreadable.
-    """
-    numbers = images.indices_of([domain])
-    if not numbers:
-        raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
-    return numbers
-
-
-def translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:
-    """(C,), what each class of the data is to the model."""
-    unknown = [name for name in theirs if name not in known]
-    if unknown:
-        raise DataError(
-            f"The model does not know the class {unknown[0]!r} of the data; it knows "
-            f"{', '.join(known)}."
-        )
-    return torch.tensor([known.index(name) for name in theirs])

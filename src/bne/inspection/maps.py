@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bne.data.images import DataError
+from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,8 +13,7 @@ from bne.core import distances
 from bne.core.embedding import Embedding
 from bne.core.ensemble import DomainEnsemble, Prediction
 from bne.data.feed import Feed
-from bne.data.images import DataError
-from bne.inspection.evaluate import some_of, translated
+from bne.errors import DataError
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
@@ -329,3 +328,26 @@ def _on_cpu(points: Embedding, rows: Tensor | None = None) -> Embedding:
     if rows is not None:
         mean, var = mean[rows], var[rows]
     return replace(points, mean=mean, var=var)
+
+
+def some_of(images: ImageSet, domain: str) -> list[int]:
+    """The numbers of a domain's images.
+
+    Raises:
+        DataError: The domain is unknown, or it has none, as when all are unreadable.
+    """
+    numbers = images.indices_of([domain])
+    if not numbers:
+        raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
+    return numbers
+
+
+def translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:
+    """(C,), what each class of the data is to the model."""
+    unknown = [name for name in theirs if name not in known]
+    if unknown:
+        raise DataError(
+            f"The model does not know the class {unknown[0]!r} of the data; it knows "
+            f"{', '.join(known)}."
+        )
+    return torch.tensor([known.index(name) for name in theirs])

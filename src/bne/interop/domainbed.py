@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bne.benchmark.records import digest, read
 from bne.data.benchmarks import BENCHMARKS
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.methods import Method, check_options, create, find
 from bne.models import build
 from bne.models.registry import Preprocessing

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
+
+from bne.errors import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,7 +66,7 @@ def find(name: str) -> Entry:
         ValueError: There is none; the message names the nearest.
     """
     if name not in _REGISTRY:
-        raise ValueError(f"method {name!r} is unknown; {_nearest(name, _REGISTRY)}")
+        raise ValueError(f"method {name!r} is unknown; {did_you_mean(name, _REGISTRY)}")
     return _REGISTRY[name]
 
 
@@ -83,7 +84,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     known = find(name).options
     for key in options:
         if key not in known:
-            raise ValueError(f"method {name!r} has no option {key!r}; {_nearest(key, known)}")
+            raise ValueError(f"method {name!r} has no option {key!r}; {did_you_mean(key, known)}")
 
 
 def create(
@@ -111,10 +112,3 @@ def _options(method: type[Any]) -> dict[str, Any]:
     _, _, *parameters = inspect.signature(method).parameters.values()
     own = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
     return {**_options(method.__mro__[1]), **own} if len(own) < len(parameters) else own
-
-
-def _nearest(name: str, known: Mapping[str, Any]) -> str:
-    near = get_close_matches(name, known, n=1)
-    if near:
-        return f"the nearest is {near[0]!r}"
-    return f"there are {', '.join(known)}" if known else "there are none"

@@ -58,7 +58,7 @@ class Backbone:
 _REFUSAL = "timm's {} is no classifier of square images: choose another one"
 
 
-def names() -> list[str]:
+def timm_names() -> list[str]:
     """Return the names of timm's architectures."""
     return list(require("timm").list_models())
 
@@ -167,7 +167,7 @@ def list_models(pattern: str = "*") -> list[str]:
     """
     names = list(_BACKBONES)
     if find_spec("timm"):
-        names += [_TIMM + name for name in names()]
+        names += [_TIMM + name for name in timm_names()]
     return [name for name in names if fnmatchcase(name, pattern)]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bne.data.benchmarks import BENCHMARKS
-from bne.data.images import DataError
+from bne.data.splits import hold_out, official
+from bne.errors import DataError
 from bne.recipes.settings import convert
-from bne.training.inputs import split_sources
 from bne.words import readable_list
 
 if TYPE_CHECKING:
@@ -145,8 +145,6 @@ def check_data(
             images, or lacks a class, or the target has no images or a class that no source has;
             the message names it.
     """
-    from bne.training.inputs import split_sources
-
     if len(images.domains) == 1:
         raise DataError(
             f"The data has one domain only, {images.domains[0]}; add at least one, to train on one "
@@ -327,3 +325,27 @@ def held_out_way(recipe: Recipe, split_file: Path | None) -> str:
     if share == "official":
         return f"by the official split {split_file}"
     return f"{100 * float(share):g} % of every class"
+
+
+def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> dict[str, Split]:
+    """The split of every source domain, by name.
+
+    Args:
+        recipe: its sources, or all domains that are not held out, in the images' order.
+        images: all there are.
+        split_file: the benchmark's own split, if there is one.
+
+    Raises:
+        DataError: The recipe asks for an official split and there is none, or it cannot be
+            followed: one that lies with the data is never passed over for "auto".
+    """
+    validation = recipe.settle_validation(official=split_file is not None).validation
+    sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
+    if isinstance(validation, float | int):
+        return hold_out(images, sources, validation, recipe.seed)
+    if split_file is None:
+        raise DataError(
+            "validation is 'official', but no official split lies with the data; set it to a "
+            "share to hold out, 0.1 for instance."
+        )
+    return official(images, sources, split_file)

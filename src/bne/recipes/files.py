@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from bne.data.benchmarks import find_benchmark
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.checks import check_settings
 from bne.recipes.settings import Settings, checked, convert, merged, nested, to_recipe
 

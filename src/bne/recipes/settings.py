@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.recipes.schema import Recipe
 
 _NAMES = {

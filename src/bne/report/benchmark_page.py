@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from bne.benchmark.reference import tables as paper_tables
 from bne.benchmark.tables import RULES, accuracy_table
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.report import benchmark_sections as sections
 from bne.report import look
 from bne.report.benchmark_sections import chart_data, progress

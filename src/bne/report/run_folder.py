@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from bne.data.images import DataError
+from bne.errors import DataError
+from bne.recipes.checks import split_sources
 from bne.recipes.files import parse
 from bne.recipes.settings import checked, to_recipe
 from bne.report.curves import read_epochs
 from bne.training.files import plain
 from bne.training.folder import Result
-from bne.training.inputs import split_sources
 from bne.training.model_folder import INFO
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.training.environment import describe
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.speed.records import read
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from bne.core.ensemble import convert
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.models import build
 from bne.models.registry import find
 from bne.speed.work import CLASSES

@@ -10,12 +10,11 @@ import torch
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches, seed_of
 from bne.data.feed import Feed
-from bne.data.images import DataError
-from bne.data.splits import hold_out, official
 from bne.data.transform import EvalTransform
+from bne.errors import DataError
 from bne.methods import find
 from bne.models import preprocessing
-from bne.recipes.checks import check_classes, check_target
+from bne.recipes.checks import check_classes, check_target, split_sources
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.data.cache import PreparedImages
-    from bne.data.images import ImageSet
     from bne.data.splits import Split
     from bne.recipes.schema import Recipe
     from bne.training.distributed import Processes
@@ -207,27 +205,3 @@ class Setting:
     def seed(self, *place: object) -> None:
         """Seeds torch's generators by the recipe's seed and what is drawn next."""
         seed_generators(self.processes.device, self.recipe.seed, *place)
-
-
-def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> dict[str, Split]:
-    """The split of every source domain, by name.
-
-    Args:
-        recipe: its sources, or all domains that are not held out, in the images' order.
-        images: all there are.
-        split_file: the benchmark's own split, if there is one.
-
-    Raises:
-        DataError: The recipe asks for an official split and there is none, or it cannot be
-            followed: one that lies with the data is never passed over for "auto".
-    """
-    validation = recipe.settle_validation(official=split_file is not None).validation
-    sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
-    if isinstance(validation, float | int):
-        return hold_out(images, sources, validation, recipe.seed)
-    if split_file is None:
-        raise DataError(
-            "validation is 'official', but no official split lies with the data; set it to a "
-            "share to hold out, 0.1 for instance."
-        )
-    return official(images, sources, split_file)

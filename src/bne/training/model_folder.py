@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import bne
-from bne.data.images import DataError
 from bne.data.transform import EvalTransform
+from bne.errors import DataError
 from bne.methods import create
 from bne.models import build
 from bne.training.files import read_tensors, whole_folder, write_json, write_tensors

@@ -12,13 +12,14 @@ import torch
 from bne.errors import TrainingError
 from bne.methods import create
 from bne.models import build, calibrate_batch_norm
+from bne.recipes.checks import split_sources
 from bne.training.checkpoints import Keeper
 from bne.training.distributed import joined, synchronise
 from bne.training.environment import describe
 from bne.training.events import Plan, Progress
 from bne.training.files import plain
 from bne.training.folder import Result, RunFolder, materials
-from bne.training.inputs import Setting, kept, split_sources
+from bne.training.inputs import Setting, kept
 from bne.training.interruption import noticed
 from bne.training.loop import Head, Trainer
 from bne.training.model_folder import Trained

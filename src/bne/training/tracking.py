@@ -7,7 +7,7 @@ import secrets
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from bne.data.images import DataError
+from bne.errors import DataError
 from bne.training.listeners import ClosingListener
 
 if TYPE_CHECKING:

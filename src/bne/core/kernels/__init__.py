@@ -10,7 +10,7 @@ from bne.core.moments import values_per_channel
 
 
 def kernels_for(samples: Tensor) -> Any:
-    """`bne.core.kernels.layers` if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
+    """The kernels if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
     suit = (
         samples.ndim > 3
         and samples.shape[1] == 1
@@ -57,10 +57,9 @@ def _are_worth_a_launch(x: Tensor) -> bool:
 @cache
 def _import_kernels() -> Any:
     try:
-        from bne.core.kernels import layers as kernels
-        from bne.core.kernels import pooling
+        from bne.core.kernels import layers, pooling  # noqa: F401 - both, or none
     except ModuleNotFoundError as error:  # Triton comes with torch on some systems only
         if error.name != "triton":
             raise
         return None
-    return kernels
+    return layers

@@ -1,0 +1,1 @@
+"""Looking into a trained model: one pass over images, and figures and maps made of it."""

@@ -1,0 +1,1 @@
+"""What to run: every setting (`schema`), as values (`settings`), in files, and checked."""

@@ -1,0 +1,1 @@
+"""Carrying out a recipe: `run.run` trains, `model_folder.load_model` reads back."""
