@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import bne
+
 ROOT = Path(__file__).resolve().parents[1]
 
 CORE_ONLY = """
@@ -44,6 +46,15 @@ def test_importing_bne_imports_nothing_but_torch():
     imports = "import sys, bne; print({'torch', 'numpy', 'PIL', 'typer'} & set(sys.modules))"
     assert run(sys.executable, "-c", imports) == "set()"
     assert run(sys.executable, "-c", CORE_ONLY) == "bne"
+
+
+def test_every_subpackage_is_there_when_asked_for():
+    folders = [place.parent.name for place in (ROOT / "src" / "bne").glob("*/__init__.py")]
+    folders.remove("kernels")  # needs Triton
+    asked = f"import bne; print(*(getattr(bne, name).__name__ for name in {folders}))"
+    assert run(sys.executable, "-c", asked) == " ".join(f"bne.{name}" for name in folders)
+    assert "methods" in dir(bne)
+    assert not hasattr(bne, "__main__")  # which would run
 
 
 def test_help_is_there_before_anything_slow_is_imported():

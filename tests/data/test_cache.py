@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from bne.data import cache, decoding
+from bne.data import cache as store
 from bne.data.cache import default_folder, prepare
 from bne.data.images import ImageSet, decode, resize
 from bne.data.sources import open_images
@@ -235,13 +236,62 @@ def test_an_interruption_leaves_nothing_and_leftovers_go(
     assert decodes == [12, 12]
 
 
-@pytest.mark.parametrize("damage", ["pixels.u8", "store.json"])
-def test_a_damaged_store_is_made_again(data: Path, folder: Path, damage: str) -> None:
+def flipped(content: bytes) -> bytes:
+    return content[:1000] + bytes([content[1000] ^ 1]) + content[1001:]
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        *(("pixels.u8", damage) for damage in (lambda old: old[:100], flipped)),
+        *(("store.json", lambda _, new=new: new) for new in (b"", b"\xff", b"[]", b"[" * 10**5)),
+        ("store.json", lambda old: old.replace(b'"gaps": []', b'"gaps": 7')),
+        ("checked", lambda _: b"\xff"),
+        ("../stamps/*", lambda _: b"\xff"),
+    ],
+)
+def test_a_damaged_store_is_made_again(
+    data: Path, folder: Path, name: str, damage: Callable[[bytes], bytes]
+) -> None:
     first = prepare(open_images(data), folder, 16)
     expected = first.pixels.clone()
-    with (first.folder / damage).open("r+b") as file:
-        file.truncate(100)
+    (path,) = first.folder.glob(name)
+    times = path.stat()
+    path.write_bytes(damage(path.read_bytes()))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     assert torch.equal(prepare(open_images(data), folder, 16).pixels, expected)
+
+
+def test_pixels_are_summed_up_only_when_their_file_is_another(
+    data: Path, folder: Path, tmp_path: Path, decodes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sums = []
+    really = store.checksum
+    monkeypatch.setattr(store, "checksum", lambda path: sums.append(path) or really(path))
+    for place in (folder, folder, tmp_path / "moved", tmp_path / "moved"):
+        if place != folder and not place.exists():
+            shutil.copytree(folder, place)
+        prepare(open_images(data), place, 16)
+    assert (len(sums), decodes) == (2, [12])
+
+
+def test_a_checksum_tells_the_place_of_blocks(tmp_path: Path) -> None:
+    first, second = (bytes([number]) * store.BLOCK for number in (1, 2))
+    found = set()
+    for content in (first + second, second + first, first, first + second[:-1]):
+        (tmp_path / "file").write_bytes(content)
+        found.add(store.checksum(tmp_path / "file"))
+    assert len(found) == 4
+
+
+def test_the_stamp_of_other_images_is_not_followed(data: Path, folder: Path) -> None:
+    prepare(open_images(data), folder, 16)
+    (stamp,) = (folder / "stamps").iterdir()
+    other = write(data.parent / "other", *names("art", "cat dog", 2))
+    prepare(open_images(other), folder, 16)
+    (theirs,) = set((folder / "stamps").iterdir()) - {stamp}
+    shutil.copy(theirs, stamp)
+    assert len(prepare(open_images(data), folder, 16).pixels) == 12
 
 
 KILLED = """

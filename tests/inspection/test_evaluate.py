@@ -38,6 +38,15 @@ def evaluate(model, domains=TARGET):
     return evaluate_model(model.method, model.transform, CLASSES, model.prepared, domains)
 
 
+@pytest.mark.parametrize("method", ["bne", "deepall"])
+@pytest.mark.parametrize("use", [evaluate, analyse])
+def test_answers_that_are_no_numbers_are_refused(use, method: str) -> None:
+    model = trained(method)
+    next(b for n, b in model.method.named_buffers() if n.endswith("running_var")).fill_(torch.nan)
+    with pytest.raises(DataError, match="not finite"):
+        use(model)
+
+
 @pytest.mark.parametrize("method", ["bne", "dnet", "deepall"])
 def test_accuracies_are_those_of_the_analysis(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scores, "BATCH", 7)

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bne.methods import check_options, create, entries, find
+from bne.methods import DSON, check_options, create, entries, find
+from bne.methods.registry import _options
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 NAMES = [entry.name for entry in entries()]
@@ -196,6 +197,20 @@ def test_options_of_the_class_above_are_options_too():
     assert find("dson-bne").options["distance"] == "wasserstein"
     assert find("dson").options["distance"] == "uniform"
     assert find("dnet-ce").options["domain_loss"] == 1.0
+
+
+def test_options_pass_through_mixins():
+    class Still:
+        pass
+
+    class Own:
+        def __init__(self, *args, own=1, **kwargs):
+            super().__init__(*args, **kwargs)
+
+    class Mixed(Still, Own, DSON):
+        pass
+
+    assert _options(Mixed) == {**find("dson").options, "own": 1}
 
 
 def test_deepall_merges_the_domains(batch):

@@ -321,6 +321,15 @@ def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(images, tmp_pat
         run(small.recipe(train=wild), images, tmp_path / "run")
 
 
+def test_answers_that_are_no_numbers_are_not_scored(images, tmp_path, monkeypatch) -> None:
+    """Weights and losses may be finite where running statistics are not."""
+    dark = -0.17  # photos and sketches are brighter
+    monkeypatch.setattr(DeepAll, "predict", lambda self, x: self.net(x) / (x.mean() < dark))
+    with pytest.raises(TrainingError, match=r"images of photo, sketch are not finite"):
+        run(small.recipe("deepall"), images, tmp_path / "run")
+    assert not (tmp_path / "run" / "result.json").exists()
+
+
 def test_the_official_split_is_followed_by_itself_and_recorded(images, tmp_path) -> None:
     table = tmp_path / "split.csv"
     names = (f.name for f in images.images.files)

@@ -15,6 +15,9 @@ import hashlib
 import json
 import os
 import shutil
+import zlib
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, problem_of
+from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, problem_of, usable_cores
 from bne.data.folderlock import locked
 from bne.data.images import resize_recipe
 from bne.errors import DataError
@@ -63,8 +66,9 @@ class PreparedImages:
         return torch.tensor(self.images.labels)
 
 
-FORMAT = 3  # raise it when the files of a store, or what an image is decoded to, change
+FORMAT = 4  # raise it when the files of a store, or what an image is decoded to, change
 CHANNELS = 3
+BLOCK = 1 << 20  # bytes that one core sums up at a time
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,8 @@ class Store:
     """Where the images of one set lie, resized to `size` x `size`.
 
     Attributes:
-        folder: Holds `pixels.u8`, the bytes of (N, size, size, 3), and `store.json`.
+        folder: Holds `pixels.u8`, the bytes of (N, size, size, 3); `store.json`, which tells of
+            them; and `checked`, the stamp under which they were last found to be undamaged.
         size: Height and width of the images.
     """
 
@@ -94,20 +99,34 @@ class Store:
     def _notes_file(self) -> Path:
         return self.folder / "store.json"
 
-    def is_whole(self) -> bool:
-        """Whether all its images are there."""
-        try:
-            return self.pixels_file.stat().st_size == self._rows() * bytes_per_image(self.size)
-        except (OSError, ValueError, KeyError):
-            return False
+    @property
+    def _checked_file(self) -> Path:
+        return self.folder / "checked"
 
     def is_of(self, files: int) -> bool:
         """Whether it was made of so many files in today's way, as far as its notes tell."""
-        try:
-            notes = self._notes()
-        except (OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError):
+            return self._notes().items() >= {**_way(self.size), "files": files}.items()
+        return False
+
+    def is_whole(self, files: int) -> bool:
+        """Whether it is of so many files and its pixels are those that were written.
+
+        Pixels are read, all of them, only if their file has changed since they last were.
+        """
+        if not self.is_of(files):
             return False
-        return notes.items() >= {**_way(self.size), "files": files}.items()
+        try:
+            stamp = self._stamp()
+            if self._checked() == stamp:
+                return True
+            if checksum(self.pixels_file) != self._notes()["checksum"]:
+                return False
+        except OSError:
+            return False
+        with suppress(OSError):  # a cache that cannot be written is read again next time
+            self._checked_file.write_bytes(stamp)
+        return True
 
     def gaps(self) -> set[int]:
         """The places, among all files, of those that could not be read and have no row here."""
@@ -128,7 +147,10 @@ class Store:
         """
         self._close_gaps([place for place in range(files) if place not in gaps])
         notes = {**_way(self.size), "files": files, "gaps": sorted(gaps)}
+        notes["checksum"] = checksum(self.pixels_file)
+        notes["digest"] = digest([json.dumps(notes)])
         self._notes_file.write_text(json.dumps(notes, indent=1))
+        self._checked_file.write_bytes(self._stamp())
         for path in (self.pixels_file, self._notes_file, self.folder):
             sync(path)
 
@@ -144,8 +166,21 @@ class Store:
             file.truncate(len(kept) * row)
 
     def _notes(self) -> dict[str, Any]:
-        notes: dict[str, Any] = json.loads(self._notes_file.read_text())
+        """What `finish` noted; a ValueError if the file is damaged."""
+        notes = json.loads(self._notes_file.read_bytes())
+        if not isinstance(notes, dict) or notes.pop("digest", None) != digest([json.dumps(notes)]):
+            raise ValueError(f"{self._notes_file} is damaged")
         return notes
+
+    def _checked(self) -> bytes:
+        with suppress(OSError):
+            return self._checked_file.read_bytes()
+        return b""
+
+    def _stamp(self) -> bytes:
+        """Whoever writes to the pixels changes it; no program can set the time of change."""
+        status = self.pixels_file.stat()
+        return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}".encode()
 
     def _rows(self) -> int:
         notes = self._notes()
@@ -160,6 +195,16 @@ def _way(size: int) -> dict[str, object]:
 def bytes_per_image(size: int) -> int:
     """What one resized image takes."""
     return size * size * CHANNELS
+
+
+def checksum(path: Path) -> str:
+    """Of a file's content, against damage: the CRC-32 of every block, found by all cores."""
+    with path.open("rb") as file, ThreadPoolExecutor(usable_cores()) as pool:
+
+        def sums(start: int) -> str:
+            return str(zlib.crc32(os.pread(file.fileno(), BLOCK, start)))
+
+        return digest(pool.map(sums, range(0, path.stat().st_size, BLOCK)))
 
 
 def digest(parts: Iterable[str]) -> str:
@@ -194,8 +239,9 @@ def prepare(
     """Decodes and resizes images once, and opens the result at once every later time.
 
     If no file's stamp has changed nothing is read but what could not be; if some have, all files
-    are hashed, and decoded only if a content is new. Safe to interrupt, and to call in several
-    processes at once. A cache that cannot be written serves the images it holds.
+    are hashed, and decoded only if a content is new. What is damaged in the cache is made again.
+    Safe to interrupt, and to call in several processes at once. A cache that cannot be written
+    serves the images it holds.
 
     Args:
         images: What to prepare.
@@ -255,12 +301,12 @@ class _Cache:
         """The store of these images if it is there and their stamps are known; reads no image."""
         try:
             return self.whole_store(self.stamp_file.read_text())
-        except OSError:
+        except (OSError, ValueError):  # missing, or damaged
             return None
 
     def whole_store(self, contents: str) -> Store | None:
         store = Store.of(self.folder, contents, self.size)
-        return store if store.is_whole() else None
+        return store if store.is_whole(len(self.images)) else None
 
     def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> Store:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bne.core.ensemble import DomainEnsemble
+from bne.inspection.evaluate import check_finite
 from bne.inspection.numbers import Sums, calibration, calibration_error, confusion
 from bne.inspection.observe import View, branches, ranking_distance, view
 from bne.training.inputs import autocast, effective
@@ -33,6 +34,9 @@ def analyse(trained: Trained) -> dict[str, Any]:
     domain: mean `weights` and `similarity` (1 / distance) of training images to every branch;
     `domain_accuracy` of training and held-out images; and `layers`, the share of each in the
     distances and the domain accuracy it has alone.
+
+    Raises:
+        DataError: An answer is no number.
     """
     device = trained.device
     precision = effective(trained.recipe.precision, device)
@@ -45,21 +49,24 @@ def analyse(trained: Trained) -> dict[str, Any]:
 
 def _target(trained: Trained) -> dict[str, Any]:
     names = branches(trained.method)
-    sums = Sums()
+    sums, finite = Sums(), torch.tensor(True, device=trained.device)
     for domain in trained.recipe.target:
         for images, labels in _batches(trained, trained.prepared.images.indices_of([domain])):
             if names:
                 seen = view(trained.method, images)
-                logits = seen.logits
+                logits, sound = seen.logits, seen.is_finite()
                 _count_branches(sums, domain, seen, labels)
             else:
                 logits = trained.method.predict(images)
+                sound = logits.isfinite().all()
+            finite = finite & sound
             answers = logits.argmax(1)
             classes = logits.shape[1]
             sums.add("images", domain, value=torch.ones_like(labels).sum())
             sums.add("prediction", domain, value=(answers == labels).sum())
             sums.add("calibration", domain, value=calibration(logits, labels))
             sums.add("confusion", domain, value=confusion(answers, labels, classes))
+    check_finite(finite)
     domains = sums.names("images")
     report: dict[str, Any] = {
         "accuracy": {"prediction": _scores(sums, "prediction")},

@@ -11,7 +11,7 @@ import torch
 from bne.data.feed import Feed
 from bne.errors import DataError
 from bne.inspection.numbers import Sums
-from bne.inspection.observe import branches, some_of, translated, view
+from bne.inspection.observe import branches, check_finite, some_of, translated, view
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
@@ -89,44 +89,49 @@ def evaluate_model(
 
     Raises:
         DataError: A domain or class is unknown, or a domain has no images, or a class has the name
-            of the total.
+            of the total, or an answer is no number.
     """
     if ALL in classes:
         raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
     labels = translated(prepared.images.classes, classes).to(device)
     feed = Feed(prepared, device)
-    sums = Sums()
+    sums, finite = Sums(), torch.tensor(True, device=device)
     for domain in dict.fromkeys(domains):
         numbers = torch.tensor(some_of(prepared.images, domain))
         for images, given in feed.gather(batches(numbers)):
             truth = labels[given]
-            for whose, answers in _answers(method, transform(images)).items():
+            everyone, sound = _answers(method, transform(images))
+            finite = finite & sound
+            for whose, answers in everyone.items():
                 right = torch.zeros(2, len(classes), dtype=torch.long, device=truth.device)
                 right[0].index_add_(0, truth, (answers == truth).long())
                 right[1].index_add_(0, truth, torch.ones_like(truth))
                 sums.add(domain, whose, value=right)
+    check_finite(finite)
     return {
         domain: {whose: _shares(classes, *sums.get(domain, whose)) for whose in sums.names(domain)}
         for domain in sums.names()
     }
 
 
-def _answers(method: Method, images: Tensor) -> dict[str, Tensor]:
-    """(N,) each."""
+def _answers(method: Method, images: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    """(N,) each, and whether all logits are finite, ()."""
     names = branches(method)
     if not names:
-        return {"prediction": method.predict(images).argmax(1)}
+        logits = method.predict(images)
+        return {"prediction": logits.argmax(1)}, logits.isfinite().all()
     seen = view(method, images)
     uniform = torch.full_like(seen.weights, 1 / len(names))
-    return {
+    answers = {
         "prediction": seen.logits.argmax(1),
         "nearest": seen.ranked_answers()[:, 0],
         "uniform": seen.answers_under(uniform),
         **{
-            f"branch {name}": answers
-            for name, answers in zip(names, seen.branch_answers().unbind(1), strict=True)
+            f"branch {name}": own
+            for name, own in zip(names, seen.branch_answers().unbind(1), strict=True)
         },
     }
+    return answers, seen.is_finite()
 
 
 def _shares(classes: Sequence[str], correct: list[int], images: list[int]) -> dict[str, Share]:

@@ -45,7 +45,7 @@ def calibration(logits: Tensor, labels: Tensor) -> Tensor:
         labels: (N,).
     """
     confidence, answers = logits.double().softmax(1).max(1)
-    bins = (confidence * BINS).long().clamp_max(BINS - 1)
+    bins = (confidence * BINS).long().clamp(0, BINS - 1)  # of NaN too: others tell of it
     counted = torch.stack([torch.ones_like(confidence), confidence, (answers == labels).double()])
     return counted.new_zeros(3, BINS).index_add_(1, bins, counted)
 

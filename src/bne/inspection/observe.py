@@ -50,6 +50,10 @@ class View:
     known: Embedding | None
     mix: str
 
+    def is_finite(self) -> Tensor:
+        """(), whether all answers are numbers."""
+        return self.logits.isfinite().all() & self.branch_logits.isfinite().all()
+
     def branch_answers(self) -> Tensor:
         """(N, K), the class that each branch sees."""
         return self.branch_logits.argmax(2)
@@ -286,11 +290,7 @@ def observe(
             truth = labels[prepared.labels[numbers]]
             parts.append(Observed(*names, numbers, domain, out, truth, logits, weighing, location))
     observed = joined(parts)
-    if not observed.logits.isfinite().all():
-        raise DataError(
-            "The network's answers are not finite: its training has diverged; train it anew, with "
-            "a smaller learning rate."
-        )
+    check_finite(observed.logits.isfinite().all())
     return observed
 
 
@@ -351,3 +351,19 @@ def translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:
             f"{', '.join(known)}."
         )
     return torch.tensor([known.index(name) for name in theirs])
+
+
+def check_finite(finite: Tensor) -> None:
+    """Waits for the device, once for all batches.
+
+    Args:
+        finite: (), whether all answers are.
+
+    Raises:
+        DataError: One is no number.
+    """
+    if not finite:
+        raise DataError(
+            "The network's answers are not finite: its training has diverged; train it anew, with "
+            "a smaller learning rate."
+        )

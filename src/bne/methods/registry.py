@@ -108,7 +108,14 @@ def create(
 
 
 def _options(method: type[Any]) -> dict[str, Any]:
-    """A class's options; where it passes others on, also those of the class above."""
-    _, _, *parameters = inspect.signature(method).parameters.values()
-    own = {p.name: p.default for p in parameters if p.kind is not p.VAR_KEYWORD}
-    return {**_options(method.__mro__[1]), **own} if len(own) < len(parameters) else own
+    """A class's options; where it passes others on, also those of the classes that get them."""
+    found: dict[str, Any] = {}
+    for owner in method.__mro__:
+        if "__init__" not in vars(owner):
+            continue
+        parameters = inspect.signature(owner.__init__).parameters.values()
+        named = [p for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
+        found = {p.name: p.default for p in named} | found
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break
+    return found

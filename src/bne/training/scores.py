@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from bne.errors import TrainingError
 from bne.training.events import Score
 
 if TYPE_CHECKING:
@@ -84,14 +85,24 @@ def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
     Args:
         setting: of the run.
         method: is left in the mode it was in.
+
+    Raises:
+        TrainingError: An answer is no number.
     """
     groups = setting.validation, setting.target
-    total = sum(map(len, groups))
-    correct = torch.zeros(total, dtype=torch.long, device=setting.processes.device)
+    members = {domain: numbers for group in groups for domain, numbers in group.items()}
+    found = torch.zeros(2, len(members), dtype=torch.long, device=setting.processes.device)
     if setting.processes.first:
-        members = [numbers for group in groups for numbers in group.values()]
-        correct += _correct(setting, method, members)
-    counts = iter(setting.processes.sum(correct).tolist())
+        found += _count(setting, method, members.values())
+    correct, wild = setting.processes.sum(found).tolist()
+    if any(wild):
+        names = [domain for domain, images in zip(members, wild, strict=True) if images]
+        raise TrainingError(
+            f"The network's answers to images of {', '.join(names)} are not finite; train anew, in "
+            "another folder, with a lower learning rate or with clipped gradients "
+            "(train.optimiser.clip)."
+        )
+    counts = iter(correct)
     validation, target = (
         {domain: Score(next(counts), len(numbers)) for domain, numbers in group.items()}
         for group in groups
@@ -100,20 +111,23 @@ def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
 
 
 @torch.inference_mode()
-def _correct(setting: Setting, method: Method, domains: Sequence[Sequence[int]]) -> Tensor:
-    """(D,), how many images of each domain are classified correctly; no batch mixes domains."""
+def _count(setting: Setting, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
+    """(2, D), how many images of each domain get the right answer, and how many none that is finite.
+
+    No batch mixes domains, and the device is not waited for.
+    """
     training = method.training
     method.eval()
-    correct = []
+    counts = []
     for numbers in domains:
-        hits = []
+        parts = []
         for images, labels in setting.feed.gather(batches(torch.as_tensor(numbers))):
             with setting.autocast():
                 logits = method.predict(setting.transform(images))
-            hits.append((logits.argmax(1) == labels).sum())
-        correct.append(torch.stack(hits).sum())
+            parts.append(torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)]))
+        counts.append(torch.cat(parts, 1).sum(1))
     method.train(training)
-    return torch.stack(correct)
+    return torch.stack(counts, 1)
 
 
 def batches(numbers: Tensor) -> list[Tensor]:
