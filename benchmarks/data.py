@@ -1,7 +1,7 @@
 """How much preparing images and making batches cost, as ratios within one run.
 
-    python benchmarks/data.py prepare ../shared/data/pacs     on any machine
-    python benchmarks/data.py batches                         on a GPU
+    PYTHONPATH=src python benchmarks/data.py prepare ../shared/data/pacs     on any machine
+    PYTHONPATH=src python benchmarks/data.py batches                         on a GPU
 
 `prepare` compares a first preparation with the bare work in it: read, decode and resize the same
 files with the same library on the same number of processes, and keep nothing. `batches` trains a
@@ -24,6 +24,7 @@ from statistics import median
 from typing import NamedTuple
 
 import torch
+from speed import recorded, seconds, warm_up
 from torch import Tensor
 
 from bne.data.augment import Augmentation, Strength
@@ -86,10 +87,10 @@ def compare_prepare(path: Path, rounds: int) -> dict[str, object]:
     bare_times, prepare_times, open_times = [], [], []
     for _ in range(rounds):
         with ProcessPoolExecutor(cores) as pool:
-            bare_times.append(seconds(lambda: list(pool.map(bare, chunks))))
+            bare_times.append(seconds(lambda: list(pool.map(bare, chunks)), "cpu"))
         with tempfile.TemporaryDirectory() as folder:
-            prepare_times.append(seconds(lambda: prepare(images, folder)))
-            open_times.append(seconds(lambda: prepare(open_images(path), folder)))
+            prepare_times.append(seconds(lambda: prepare(images, folder), "cpu"))
+            open_times.append(seconds(lambda: prepare(open_images(path), folder), "cpu"))
     # The least of several rounds is the one other programs disturbed least.
     return {
         "benchmark": "prepare",
@@ -120,7 +121,7 @@ def compare_batches(case: Case, prepared: PreparedImages) -> dict[str, object]:
         for _ in range(case.steps):
             step(images, labels, domains)
 
-    gpu_seconds(without_batches)  # warms up the step, but nothing that makes batches
+    seconds(without_batches, "cuda")  # warms up the step, but nothing that makes batches
     numbers = iter(range(len(prepared)))
     members = {name: list(islice(numbers, size)) for name, size in TRAIN_SIZES.items()}
     batches = DomainBatches(members, 16, epoch=case.steps)
@@ -141,7 +142,7 @@ def compare_batches(case: Case, prepared: PreparedImages) -> dict[str, object]:
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(1 + ROUNDS):  # interleaved, so that a change of clock hits all alike
         for name, work in works.items():
-            times[name].append(gpu_seconds(work) / case.steps * 1e3)
+            times[name].append(seconds(work, "cuda") / case.steps * 1e3)
     first = times["full"][0]  # the first batches, but for the trial that `Feed` made
     full, fixed, alone = (median(times[name][1:]) for name in works)
     return {
@@ -183,15 +184,8 @@ def training_step(case: Case) -> Step:
 def graphed(step: Step, *example: Tensor) -> Step:
     """The same step as one CUDA graph."""
     fixed = [tensor.clone() for tensor in example]
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step(*fixed)
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step(*fixed)
+    warm_up(lambda: step(*fixed))
+    graph = recorded(lambda: step(*fixed))
 
     def replay(*batch: Tensor) -> None:
         for own, given in zip(fixed, batch, strict=True):
@@ -207,19 +201,6 @@ def random_images(count: int) -> PreparedImages:
     pixels = pixels.view(count, 256, 256, 3)
     files = tuple(ImageFile(str(i), i % 7, 0, bytes, "") for i in range(count))
     return PreparedImages(ImageSet(("all",), tuple("0123456"), files), pixels, Path())
-
-
-def seconds(work: Callable[[], object]) -> float:
-    """How long `work` takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def gpu_seconds(work: Callable[[], object]) -> float:
-    """How long `work` and all it asked of the GPU take."""
-    torch.cuda.synchronize()
-    return seconds(lambda: (work(), torch.cuda.synchronize()))
 
 
 def show(row: dict[str, object], record: Path | None) -> None:

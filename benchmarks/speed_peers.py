@@ -1,35 +1,43 @@
 """One training step of BNE against what a user would take instead, in one run.
 
-    python benchmarks/speed_peers.py --record results/speed.jsonl
-    python benchmarks/speed_peers.py --domainbed ../DomainBed        times that checkout's own step
+    PYTHONPATH=src python benchmarks/speed_peers.py --out results/speed.jsonl
+    PYTHONPATH=src python benchmarks/speed_peers.py --domainbed ../DomainBed   times its own step
 
 The peers are BNE in plain PyTorch, written straight from Algorithm 1 (`AlgorithmOne`), and
 DomainBed's ERM, with the same backbone, images and device. ERM is the plain network: it says what
-a user of DomainBed pays for a step without any method for domains. `python -m bne.speed.table`
-makes the table of the records; README.md beside this file says what they mean.
+a user of DomainBed pays for a step without any method for domains. README.md beside this file says
+what the records mean; `speed.py --page` puts them there.
 """
 
 import argparse
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from speed import (
+    CLASSES,
+    Case,
+    Line,
+    Reference,
+    Settings,
+    Work,
+    circumstances,
+    make_batch,
+    make_work,
+    publish,
+    record,
+    time_all,
+    training_step,
+)
 from torch import Tensor, nn
 
 from bne.models import build
-from bne.speed import Measurement, Settings
-from bne.speed.clock import Timing, time_cases
-from bne.speed.records import append, circumstances, record
-from bne.speed.settings import Case
-from bne.speed.table import markdown
-from bne.speed.work import CLASSES, make_images, make_labels, make_work, training_step
-from bne.training.inputs import effective
 
 
 class NaiveNorm(nn.Module):
@@ -156,129 +164,86 @@ def domainbed_update(settings: Settings, frozen: bool, checkout: Path) -> Callab
     return erm.update
 
 
-@dataclass(frozen=True)
-class Peer:
-    """A step to be timed.
-
-    Attributes:
-        name: of what is compared.
-        domains: K; 0 is a network without domains.
-        graph: whether it runs as a CUDA graph.
-        make: makes it.
-    """
-
-    name: str
-    domains: int
-    graph: bool
-    make: Callable[[], Callable[[], object]]
-
-
-def peers(settings: Settings, checkout: Path | None) -> list[Peer]:
-    """All steps; the first is the one that the others are compared with."""
-    count, domains, graph = settings.images, settings.domains, settings.on_gpu
-    exact = replace(settings, precision="float32")
+def peers(settings: Settings, checkout: Path | None) -> dict[Case, Callable[[], Work]]:
+    """All steps, each a case named by its work; the first is what the others are compared with."""
+    count, domains, gpu = settings.images, settings.domains, settings.on_gpu
+    low, exact = settings.precision, replace(settings, precision="float32")
     printed = (("branch_statistics", "population"),)
 
-    def ours(graph: bool, own: Settings, domains: int, *options: tuple[str, object]) -> Any:
-        return lambda: make_work(Case("training", count, graph, domains, options), own)
+    def step(own: Settings, number: int, *options: tuple[str, object]) -> Callable[[], Work]:
+        return partial(make_work, Case("training", count, gpu, number, options), own)
 
-    def naive(own: Settings) -> Any:
-        return lambda: naive_step(own)
-
-    def erm(frozen: bool) -> Any:
-        return lambda: erm_step(settings, frozen, checkout)
-
-    low = settings.precision
-    erm_name = "DomainBed's own ERM" if checkout else "ERM as in DomainBed"
-    found = [
-        Peer(f"BNE, {low}", domains, graph, ours(graph, settings, domains)),
-        Peer(f"BNE as printed, {low}", domains, graph, ours(graph, settings, domains, *printed)),
-        Peer(f"Algorithm 1 in plain PyTorch, {low}", domains, graph, naive(settings)),
-        Peer(f"plain network, {low}", 0, graph, ours(graph, settings, 0)),
-        Peer(f"{erm_name}, float32", 0, False, erm(False)),
-        Peer(f"{erm_name}, batch norm frozen, float32", 0, False, erm(True)),
-    ]
-    if graph:
-        found += [
-            Peer(f"BNE, {low}", domains, False, ours(False, settings, domains)),
-            Peer(f"Algorithm 1 in plain PyTorch, {low}", domains, False, naive(settings)),
-            Peer("BNE, float32", domains, graph, ours(graph, exact, domains)),
-            Peer("Algorithm 1 in plain PyTorch, float32", domains, False, naive(exact)),
-            Peer("plain network, float32", 0, graph, ours(graph, exact, 0)),
-            Peer("plain network, float32", 0, False, ours(False, exact, 0)),
-        ]
+    bne, naive = f"BNE, {low}", f"Algorithm 1 in plain PyTorch, {low}"
+    erm = "DomainBed's own ERM" if checkout else "ERM as in DomainBed"
+    found: dict[Case, Callable[[], Work]] = {
+        Case(bne, count, gpu, domains): step(settings, domains),
+        Case(f"BNE as printed, {low}", count, gpu, domains): step(settings, domains, *printed),
+        Case(naive, count, gpu, domains): partial(naive_step, settings),
+        Case(f"plain network, {low}", count, gpu): step(settings, 0),
+        Case(f"{erm}, float32", count, False): partial(erm_step, settings, False, checkout),
+        Case(f"{erm}, batch norm frozen, float32", count, False): partial(
+            erm_step, settings, True, checkout
+        ),
+    }
+    if gpu:
+        found |= {
+            Case(bne, count, False, domains): step(settings, domains),
+            Case(naive, count, False, domains): partial(naive_step, settings),
+            Case("BNE, float32", count, True, domains): step(exact, domains),
+            Case("Algorithm 1 in plain PyTorch, float32", count, False, domains): partial(
+                naive_step, exact
+            ),
+            Case("plain network, float32", count, True): step(exact, 0),
+            Case("plain network, float32", count, False): step(exact, 0),
+        }
     return found
 
 
-def naive_step(settings: Settings) -> Callable[[], None]:
+def naive_step(settings: Settings) -> Work:
     """A step of `AlgorithmOne` with the optimiser, layout and images that ours has."""
     network = AlgorithmOne(build(settings.backbone, CLASSES), settings.domains).train()
-    network.to(settings.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    images = make_images(settings.images, settings)
-    labels = make_labels(settings.images, settings)
-    return training_step(network, lambda: network(images), labels, settings)
+    network.to(settings.device, memory_format=torch.channels_last)
+    images, labels = make_batch(settings.images, settings)
+    return training_step(network, partial(network, images), labels, settings)
 
 
-def erm_step(settings: Settings, frozen: bool, checkout: Path | None) -> Callable[[], object]:
+def erm_step(settings: Settings, frozen: bool, checkout: Path | None) -> Work:
     """An ERM step on the domain batches of a step of ours."""
     if checkout:
         update = domainbed_update(settings, frozen, checkout)
     else:
         update = erm_update(settings, frozen)
-    images = make_images(settings.images, settings).contiguous()
-    labels = make_labels(settings.images, settings)
-    parts = (tensor.chunk(settings.domains) for tensor in (images, labels))
-    minibatches = list(zip(*parts, strict=True))
-    return lambda: update(minibatches)
-
-
-def measured(peer: Peer, timing: Timing | None, ours: float, images: int) -> Measurement:
-    """A peer's line: `ratio` says how many times our step it takes."""
-    line = Measurement("peers", peer.name, peer.domains, images, peer.graph, "ms")
-    if timing is None:
-        return replace(line, note="does not fit into the device's memory")
-    return replace(
-        line,
-        value=timing.median,
-        low=min(timing.milliseconds),
-        high=max(timing.milliseconds),
-        reference=ours,
-        reference_is="BNE, first line",
-    )
+    images, labels = make_batch(settings.images, settings)
+    parts = (tensor.chunk(settings.domains) for tensor in (images.contiguous(), labels))
+    return partial(update, list(zip(*parts, strict=True)))
 
 
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--record", type=Path, help="a .jsonl file to add the results to")
+    here = "cuda" if torch.cuda.is_available() else "cpu"
+    parser.add_argument("--out", type=Path, help="a .jsonl file, to which records are added")
     parser.add_argument("--domainbed", type=Path, help="a checkout of DomainBed, to time itself")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default=here, type=torch.device)
     parser.add_argument("--per-domain", type=int, default=16)
     parser.add_argument("--size", type=int, default=224, help="DomainBed takes 224 only")
     parser.add_argument("--repeat", type=int, default=5)
     options = parser.parse_args()
-    device = torch.device(options.device)
     settings = Settings(
         backbone="resnet18",
-        device=device,
-        precision=effective("bf16", device),
+        device=options.device,
+        precision="bf16" if options.device.type == "cuda" else "float32",
         domains=3,
         per_domain=options.per_domain,
         batch=256,
         size=options.size,
         repeat=options.repeat,
     )
-    lines = peers(settings, options.domainbed)
-    timings = time_cases({peer: peer.make for peer in lines}, device, options.repeat)
-    ours = timings[lines[0]].median
-    when = datetime.now(UTC).isoformat(timespec="seconds")
-    shared = circumstances(settings, when)
-    records = [
-        record(measured(peer, timings.get(peer), ours, settings.images), shared) for peer in lines
-    ]
-    print(markdown(records))
-    if options.record:
-        append(records, options.record)
+    works = peers(settings, options.domainbed)
+    first = Reference("BNE, first line", ((1, (next(iter(works)),)),))
+    timings, shared = time_all(works, settings), circumstances(settings)
+    lines = [Line(case.work, case, first) for case in works]
+    publish([record("peers", line, timings, shared) for line in lines], options.out)
 
 
 if __name__ == "__main__":

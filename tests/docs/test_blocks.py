@@ -103,7 +103,7 @@ AFTERWARDS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "line",
     [
         "bne sing",
-        "bne speed --loudly",
+        "bne demo --loudly",
         "bne train --recipe pacs-resnet19 --target sketch",
         "bne benchmark --table ablation-of-nothing",
         "bne train --recipe pacs-resnet18 --target sketch --set train.epoch=3",

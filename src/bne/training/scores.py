@@ -112,7 +112,7 @@ def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
 
 @torch.inference_mode()
 def _count(setting: Setting, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
-    """(2, D), how many images of each domain get the right answer, and how many none that is finite.
+    """(2, D), how many images of each domain get the right answer, and how many no finite one.
 
     No batch mixes domains, and the device is not waited for.
     """

@@ -1,0 +1,561 @@
+"""The cost of the method in time and memory, as ratios to the plain network within one run.
+
+    PYTHONPATH=src python benchmarks/speed.py --out results/speed.jsonl
+    PYTHONPATH=src python benchmarks/speed.py --only inference --device cpu --backbone small_cnn
+    PYTHONPATH=src python benchmarks/speed.py --only= --out results/speed.jsonl \
+        --page benchmarks/README.md         measures nothing, writes the tables of all records
+
+Distance training (DT) and the mixture take every image through the network K + 1 times, K branches
+and the instance pass. So they are compared with K + 1 plain passes. Images are noise and weights
+random, which hardly matters to the time. docs/speed.md explains the parts, README.md the results.
+"""
+
+import argparse
+import gc
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib.util import find_spec
+from inspect import signature
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import bne
+from bne.models import build
+from bne.training.environment import describe
+
+CLASSES = 7
+MANY = 64  # domains, whose mixed statistics should cost no more than a few domains' do
+GROWTH = (3, 8, 32, 64)  # domains, at the same number of images a step
+AT_ONCE = 8  # branches, where there are more; all of them would make tensors of over 2³¹ values
+LONG_ENOUGH = {"cuda": 0.2, "cpu": 0.02}  # seconds, that one reading of the clock should span
+WARM_UP = 4  # calls before anything is recorded or timed on a GPU
+BEGIN, END = "<!-- speed -->\n", "<!-- /speed -->"
+HEAD = (
+    "| measured | K | images | run | takes | images/s | × plain | compared with | ratio | goal |\n"
+)
+
+Work = Callable[[], object]
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all cases share."""
+
+    backbone: str
+    device: torch.device
+    precision: str  # "bf16" or "float32", of convolutions and matrix products
+    domains: int  # K
+    per_domain: int  # images of each domain in a training step
+    batch: int  # images in inference
+    size: int  # height and width of images
+    repeat: int  # readings of the clock; the median counts
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether there are CUDA graphs, counted memory and the goals for a GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def images(self) -> int:
+        """Images in a training step."""
+        return self.domains * self.per_domain
+
+    def goal(self, on_gpu: float, on_cpu: float | None = None) -> float | None:
+        """The most that a ratio should be on this device, if there is a goal."""
+        return on_gpu if self.on_gpu else on_cpu
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The precision; weights are cast at each pass, so that gradients add up in float32."""
+        low = self.precision == "bf16"
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=low, cache_enabled=False)
+
+
+@dataclass(frozen=True)
+class Case:
+    """Something to time."""
+
+    work: str  # "training", "warm-up", "inference", or "distance": what lies between the passes
+    images: int  # at once
+    graph: bool  # whether it runs as a CUDA graph, otherwise call by call
+    domains: int = 0  # K; 0 is the plain network
+    options: tuple[tuple[str, object], ...] = ()  # of `bne.convert`
+    compiled: bool = False  # whether the network goes through `torch.compile`, in inference only
+
+    @property
+    def plain(self) -> "Case":
+        """The plain network doing the same with as many images."""
+        work = "training" if self.work == "warm-up" else self.work
+        return replace(self, work=work, domains=0, options=())
+
+
+class Reference(NamedTuple):
+    """What a line is compared with: passes of its images, each at the best of some cases."""
+
+    words: str
+    passes: tuple[tuple[int, tuple[Case, ...]], ...]  # summed
+
+
+class Line(NamedTuple):
+    """A figure: a case and what it is compared with."""
+
+    what: str  # figures of different runs are compared by this name
+    case: Case
+    against: Reference | None = None
+    goal: float | None = None  # the most that the ratio should be
+    unit: str = "ms"  # a call, or "MiB" at its peak
+
+
+def times(number: int, case: Case) -> Reference:
+    """Some times what a plain case takes."""
+    return Reference("plain" if number == 1 else f"{number} times plain", ((number, (case,)),))
+
+
+def train(settings: Settings) -> list[Line]:
+    """Steps of the plain network, of distance training, and of the warm-up."""
+    gpu, count, domains = settings.on_gpu, settings.images, settings.domains
+    # On a GPU the plain network's best time for one image takes many images.
+    steps = tuple(Case("training", count * more, gpu) for more in ((1, 4, 16) if gpu else (1, 4)))
+    looks = tuple(inference_cases(settings, graph=gpu))
+    ours, calls = replace(steps[0], domains=domains), replace(steps[0], graph=False)
+    detached = replace(ours, options=(("weight_gradient", False),))
+    bound = Reference(f"{domains + 1} plain passes, at best", ((domains + 1, steps),))
+    # Where the weights are detached, one of the passes has no backward pass.
+    partly = Reference(f"{domains} of them, 1 of inference", ((domains, steps), (1, looks)))
+    goal = settings.goal(1.15)
+    lines = [
+        *(Line("plain step", case) for case in steps),
+        *(Line("plain inference", case) for case in looks),
+        Line("DT step", ours, bound, goal),
+        Line("DT step", replace(ours, images=4 * count), bound, goal),
+        Line("DT step, weights detached", detached, partly, goal),
+        Line("warm-up step", replace(ours, work="warm-up"), times(1, steps[0]), goal),
+    ]
+    if gpu:
+        lines.append(Line("plain step", calls))
+        lines.append(Line("DT step", replace(ours, graph=False), times(domains + 1, calls)))
+    return lines
+
+
+def inference_cases(settings: Settings, graph: bool, compiled: bool = False) -> Iterator[Case]:
+    """The plain network's inference, whose best time for one image is the bound of a pass."""
+    for more in (1, 4) if settings.on_gpu else (1,):
+        yield Case("inference", settings.batch * more, graph, compiled=compiled)
+
+
+def inference(settings: Settings) -> list[Line]:
+    """Mixtures of many images, by every way to run them, then of one image at a time."""
+    gpu, lines = settings.on_gpu, []
+    for compiled in (False, True) if gpu and find_spec("triton") else (False,):
+        lines += many_images(settings, compiled)
+    one, goal = Case("inference", 1, graph=False), settings.goal(1.3)
+    cases = [(one, goal)]
+    if gpu:
+        many = replace(one, images=settings.batch)
+        cases = [(many, None), (one, goal), (replace(one, graph=True), goal)]
+    for plain, goal in cases:
+        ours = replace(plain, domains=settings.domains)
+        lines.append(Line("plain network", plain))
+        lines.append(Line("mixture", ours, times(settings.domains + 1, plain), goal))
+    return lines
+
+
+def many_images(settings: Settings, compiled: bool) -> list[Line]:
+    """All kinds of mixtures, compared with the plain network run the same way."""
+    domains = settings.domains
+    looks = tuple(inference_cases(settings, settings.on_gpu, compiled))
+
+    def bound(passes: int) -> Reference:
+        return Reference(f"{passes} plain passes, at best", ((passes, looks),))
+
+    ours = replace(looks[0], domains=domains)
+    nearest = replace(ours, options=(("nearest", 1),))
+    statistics = replace(ours, options=(("mix", "statistics"),))
+    many = replace(statistics, domains=MANY)
+    return [
+        *(Line("plain network", look) for look in looks),
+        Line("mixture", ours, bound(domains + 1), settings.goal(1.1, on_cpu=1.15)),
+        Line("mixture, nearest=1", nearest, bound(2), settings.goal(1.15)),
+        Line("mixed statistics", statistics, times(1, looks[0]), settings.goal(2.2)),
+        Line("mixed statistics", many, times(1, looks[0]), settings.goal(2.2)),
+    ]
+
+
+def memory(settings: Settings) -> list[Line]:
+    """Peak memory of a step, all branches at once and one at a time; the time of the latter."""
+    plain = Case("training", settings.images, settings.on_gpu)
+    ours = replace(plain, domains=settings.domains)
+    single = replace(ours, options=(("max_branches", 1),))
+    name, step = "DT step, max_branches=1", Reference("the DT step", ((1, (ours,)),))
+    bound = times(settings.domains + 1, plain)
+    return [
+        Line("plain step", plain, unit="MiB"),
+        Line("DT step", ours, bound, settings.goal(1.1), "MiB"),
+        Line(name, single, times(1, plain), settings.goal(2.2), "MiB"),
+        Line(name, single, step),
+    ]
+
+
+def growth(settings: Settings) -> list[Line]:
+    """More domains at the same number of images a step: the nearest four branches, then all."""
+    plain = Case("training", 4 * settings.images, settings.on_gpu)
+    near = {k: replace(plain, domains=k, options=(("nearest", 4),)) for k in GROWTH}
+    eight, name = Reference("K = 8", ((1, (near[8],)),)), "DT step, nearest=4"
+    lines = [Line("plain step", plain), Line(name, near[3])]
+    lines += [Line(name, near[k], eight, settings.goal(1.3)) for k in GROWTH if k >= 8]
+    for k in GROWTH:
+        name, case = "DT step, all branches", replace(plain, domains=k)
+        if k > AT_ONCE:
+            name += f", {AT_ONCE} at once"
+            case = replace(case, options=(("max_branches", AT_ONCE),))
+        if k <= AT_ONCE or settings.on_gpu:  # a CPU would take minutes
+            lines.append(Line(name, case, Reference(f"{k + 1} plain passes", ((k + 1, (plain,)),))))
+    step = Reference("the step, nearest=4", ((1, (near[MANY],)),))
+    alone = replace(near[MANY], work="distance")
+    return [*lines, Line("embedding and distance alone", alone, step, settings.goal(0.03))]
+
+
+PARTS = {"train": train, "inference": inference, "memory": memory, "growth": growth}
+
+
+def make_work(case: Case, settings: Settings) -> Work:
+    """The function that the clock calls again and again."""
+    with torch.random.fork_rng([settings.device] if settings.on_gpu else []):
+        torch.manual_seed(0)
+        network = make_network(case, settings)
+        images, labels = make_batch(case.images, settings)
+    if case.work == "distance":
+        return distance_work(network.eval(), images, settings)
+    if case.work != "inference":
+        return training_step(network.train(), forward(network, images, case), labels, settings)
+    network.eval()
+    if case.compiled:
+        torch.compiler.reset()  # it would take another case's number of images for variable
+        network = torch.compile(network)
+
+    def infer() -> Tensor:
+        with torch.inference_mode(), settings.autocast():
+            return network(images)
+
+    return infer
+
+
+def forward(network: nn.Module, images: Tensor, case: Case) -> Callable[[], Tensor]:
+    """The forward pass of a training step; also of version 0.1, so that it can be timed."""
+    if not case.domains:
+        return partial(network, images)
+    domains = torch.arange(len(images), device=images.device) * case.domains // len(images)
+    if "own_branch" in signature(network.forward).parameters:
+        return partial(network, images, domains, own_branch=case.work == "warm-up")
+    if case.work == "warm-up":
+        return partial(network, images, domains)
+    return lambda: network.explain(images, domains).logits
+
+
+def make_network(case: Case, settings: Settings) -> nn.Module:
+    """The plain network, or a converted one whose domains differ, on the device."""
+    network = build(settings.backbone, CLASSES)
+    if case.domains:
+        network = bne.convert(network, map(str, range(case.domains)), **dict(case.options))
+        for layer in network.modules():
+            if isinstance(layer, bne.DomainBatchNorm) and layer.running_mean is not None:
+                layer.running_mean.add_(torch.randn_like(layer.running_mean), alpha=0.1)
+                layer.running_var.mul_(torch.rand_like(layer.running_var) + 0.5)
+    return network.to(settings.device, memory_format=torch.channels_last)
+
+
+def make_batch(count: int, settings: Settings) -> tuple[Tensor, Tensor]:
+    """Noise, (count, 3, size, size), as a feed lays it out, and labels, (count,): all in turn."""
+    images = torch.randn(count, 3, settings.size, settings.size, device=settings.device)
+    labels = torch.arange(count, device=settings.device) % CLASSES
+    return images.contiguous(memory_format=torch.channels_last), labels
+
+
+def training_step(
+    network: nn.Module, logits: Callable[[], Tensor], labels: Tensor, settings: Settings
+) -> Work:
+    """Forward, backward and update, by the same optimiser for all."""
+    optimiser = torch.optim.SGD(network.parameters(), 1e-4, momentum=0.9, fused=settings.on_gpu)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        with settings.autocast():
+            loss = F.cross_entropy(logits(), labels)
+        loss.backward()
+        optimiser.step()
+
+    return step
+
+
+def distance_work(network: Any, images: Tensor, settings: Settings) -> Work:
+    """What a DT step does between its passes: stack statistics, choose domains, weigh them."""
+    with torch.no_grad(), settings.autocast():
+        points = network.embed(images)
+    means, variances = (
+        [part.clone().requires_grad_() for part in whole.split(points.channels, dim=1)]
+        for whole in (points.mean, points.var)
+    )
+
+    def weigh() -> tuple[Tensor, ...]:
+        with settings.autocast():
+            stacked = replace(points, mean=torch.cat(means, 1), var=torch.cat(variances, 1))
+            with torch.no_grad():
+                far = network.distance(stacked, network.domain_embeddings())
+                chosen = far.topk(network.nearest, largest=False).indices
+            distances = network.distance(stacked, network.domain_embeddings())
+            weights = bne.core.distances.inverse_weights(distances.gather(1, chosen))
+        return torch.autograd.grad(weights, [*means, *variances], torch.ones_like(weights))
+
+    return weigh
+
+
+class Timing(NamedTuple):
+    """The time of a case, in milliseconds a call, and its peak memory in MiB, if counted."""
+
+    readings: list[float]
+    peak: float | None = None
+
+
+def time_all(works: Mapping[Case, Callable[[], Work]], settings: Settings) -> dict[Case, Timing]:
+    """Times every case; one that does not fit into the memory is left out.
+
+    On a GPU one case after another, so that each has all the memory. On the CPU in turns, once in
+    each repeat, so that whatever else the machine does hits all alike.
+    """
+    torch.backends.cudnn.benchmark = True  # cuDNN chooses its algorithms by trying them
+    timings, made = {}, {}
+    for number, (case, make) in enumerate(works.items(), 1):
+        print(f"{number} of {len(works)}: {case}", file=sys.stderr, flush=True)
+        if settings.on_gpu:
+            with suppress(torch.OutOfMemoryError):
+                timings[case] = time_on_gpu(make(), case.graph, settings.repeat)
+            gc.collect()
+            torch.cuda.empty_cache()
+        else:
+            made[case], timings[case] = make(), Timing([])
+            made[case]()
+    for _ in range(settings.repeat):
+        for case, work in made.items():
+            timings[case].readings.append(reading(work, "cpu"))
+    return timings
+
+
+def time_on_gpu(work: Work, as_graph: bool, repeat: int) -> Timing:
+    """The readings of a call, or of its CUDA graph; the peak memory is always that of a call."""
+    peak = warm_up(work)
+    if not as_graph:
+        return Timing([reading(work, "cuda") for _ in range(repeat)], peak)
+    graph = recorded(work)
+    return Timing([reading(graph.replay, "cuda") for _ in range(repeat)], peak)
+
+
+def warm_up(work: Work) -> float:
+    """Calls it on a stream of its own, as recording demands; returns the last call's peak, MiB."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(WARM_UP):
+            work()
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 2**20
+
+
+def recorded(work: Work) -> torch.cuda.CUDAGraph:
+    """A call, warmed up, as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+def reading(work: Work, device: str) -> float:
+    """Milliseconds a call, over as many calls as make a reading long enough."""
+    calls = math.ceil(LONG_ENOUGH[device] / seconds(work, device))
+    return seconds(work, device, calls) / calls * 1e3
+
+
+def seconds(work: Work, device: str, calls: int = 1) -> float:
+    """The time of some calls, with all that they asked of the device."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    for _ in range(calls):
+        work()
+    wait()
+    return time.perf_counter() - start
+
+
+def circumstances(settings: Settings) -> Record:
+    """What all records of a run share; `when` tells the run from others in a file."""
+    own = asdict(settings)
+    own["source_domains"] = own.pop("domains")  # a line's `domains` are its network's
+    machine = describe(own.pop("device"), None)
+    del machine["weights"]
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"when": when, **own, "threads": torch.get_num_threads(), **machine}
+
+
+def record(part: str, line: Line, timings: Mapping[Case, Timing], shared: Record) -> Record:
+    """A line with its figures, once all cases of its part are timed."""
+    case, in_ms, timing = line.case, line.unit == "ms", timings.get(line.case)
+    value, plain = (amount(one, timings, line.unit) for one in (case, case.plain))
+    values = timing.readings if timing and in_ms else [value]
+    plain, other = plain if case.domains else None, reference(line, timings)
+    ratio = value / other if value and other else None
+    return {
+        "part": part,
+        "what": line.what,
+        "domains": case.domains,
+        "images": case.images,
+        "graph": case.graph and in_ms,
+        "unit": line.unit,
+        "value": value,
+        "low": value and min(values),
+        "high": value and max(values),
+        "plain": plain,
+        "reference": other,
+        "reference_is": line.against.words if line.against else "",
+        "goal": line.goal,
+        "note": "" if value else "counted on a GPU only" if timing else "does not fit",
+        "compiled": case.compiled,
+        "images_per_s": case.images / value * 1e3 if value and in_ms else None,
+        "to_plain": value / plain if value and plain else None,
+        "ratio": ratio,
+        "met": ratio <= line.goal if ratio and line.goal else None,
+        **shared,
+    }
+
+
+def amount(case: Case, timings: Mapping[Case, Timing], unit: str) -> float | None:
+    """The median time or the peak memory of a case, if known."""
+    timing = timings.get(case)
+    return timing and (median(timing.readings) if unit == "ms" else timing.peak)
+
+
+def reference(line: Line, timings: Mapping[Case, Timing]) -> float | None:
+    """What the line's value is compared with, if anything that was timed."""
+    total = 0.0
+    for passes, cases in line.against.passes if line.against else ():
+        found = [(case.images, amount(case, timings, line.unit)) for case in cases]
+        if not any(value for _, value in found):
+            return None
+        total += passes * min(value / images for images, value in found if value)
+    return total * line.case.images or None
+
+
+def markdown(records: Iterable[Record]) -> str:
+    """A table of each part, backbone and device; of several runs, the last's."""
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for line in records:
+        group = groups.setdefault((line["device"], line["backbone"], line["part"]), [])
+        if group and group[0]["when"] != line["when"]:
+            group.clear()
+        group.append(line)
+    tables = []
+    for group in groups.values():
+        title = "{part}: {backbone} at {size}², {precision}, {device}".format_map(group[0])
+        if "CUDA" not in title:
+            title += f", {group[0]['threads']} threads"
+        title += ", torch {torch}, median of {repeat}, {when}:".format_map(group[0])
+        rows = "".join(f"| {' | '.join(cells(line))} |\n" for line in group)
+        tables.append(f"{title}\n\n{HEAD}{'| --- ' * 10}|\n{rows}")
+    return "\n".join(tables)
+
+
+def cells(line: Record) -> tuple[str, ...]:
+    """A record's texts under `HEAD`."""
+    value, unit, ratio = line["value"], line["unit"], line["ratio"]
+    # Memory was always that of a call, but older records call it a graph's.
+    graph = line["graph"] and unit == "ms"
+    run = "compiled" if line.get("compiled") else "graph" if graph else "calls"
+    head = (line["what"], str(line["domains"] or ""), str(line["images"]), run)
+    if value is None:
+        return (*head, line["note"], *[""] * 5)
+    takes = f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    if unit == "ms":
+        takes += f" ± {(line['high'] - line['low']) / 2 / value:.0%}"
+    compared = line["reference"] and f"{line['reference_is']}: {line['reference']:,.4g} {unit}"
+    verdict = {True: "met", False: "missed", None: "not known"}[line["met"]]
+    return (
+        *head,
+        takes,
+        f"{line['images_per_s']:,.0f}" if line["images_per_s"] else "",
+        f"{line['to_plain']:.2f}" if line["to_plain"] else "",
+        compared or "",
+        "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}",
+        f"≤ {line['goal']:g}: {verdict}" if line["goal"] else "",
+    )
+
+
+def publish(records: Sequence[Record], out: Path | None) -> None:
+    """Prints the tables of records, and adds these to a file of lines of JSON."""
+    print(markdown(records), flush=True)
+    if out:
+        with out.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in records)
+
+
+def write_page(page: Path, records: Path) -> None:
+    """Puts the tables of a file of records where two lines of a page mark their place."""
+    tables = markdown(map(json.loads, records.read_text(encoding="utf-8").splitlines()))
+    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        sys.exit(f"{page}: there is no place for the tables; add the lines {BEGIN.strip()}, {END}.")
+    page.write_text(f"{before}{begin}{tables}{end}{after}", encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add, here = parser.add_argument, "cuda" if torch.cuda.is_available() else "cpu"
+    add("--only", default=",".join(PARTS), help="parts, joined by commas")
+    add("--backbone", default="resnet18", help="as in a recipe: small_cnn, timm/…")
+    add("--device", default=here, type=torch.device)
+    add("--precision", default="bf16", choices=["bf16", "float32"], help="on a GPU")
+    add("--domains", default=3, type=int, help="K, the number of source domains")
+    add("--per-domain", type=int, help="images of a domain in a step: 16, on a CPU 2")
+    add("--batch", type=int, help="images in inference: 256, on a CPU 16")
+    add("--size", default=224, type=int, help="height and width of the images")
+    add("--repeat", default=5, type=int, help="readings; the median counts")
+    add("--out", type=Path, help="a .jsonl file, to which records are added")
+    add("--page", type=Path, help="a page, for the tables of all records in --out")
+    options = vars(parser.parse_args(arguments))
+    parts = [part for part in options.pop("only").split(",") if part]
+    out, page = options.pop("out"), options.pop("page")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--only {unknown.pop()}: there is no such part; choose of {', '.join(PARTS)}")
+    if page and not out:
+        parser.error("--page needs --out, the records that it shows")
+    on_gpu = options["device"].type == "cuda"
+    options["precision"] = options["precision"] if on_gpu else "float32"  # bf16 saves nothing there
+    options["per_domain"] = options["per_domain"] or (16 if on_gpu else 2)
+    options["batch"] = options["batch"] or (256 if on_gpu else 16)
+    settings = Settings(**options)
+    shared = circumstances(settings)
+    for part in parts:
+        lines = PARTS[part](settings)
+        works = {line.case: partial(make_work, line.case, settings) for line in lines}
+        timings = time_all(works, settings)
+        publish([record(part, line, timings, shared) for line in lines], out)
+    if page:
+        write_page(page, out)
+
+
+if __name__ == "__main__":
+    main()
