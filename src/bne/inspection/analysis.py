@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from bne.core.ensemble import DomainEnsemble
-from bne.inspection.evaluate import check_finite
 from bne.inspection.numbers import Sums, calibration, calibration_error, confusion
-from bne.inspection.observe import View, branches, ranking_distance, view
+from bne.inspection.observe import View, branches, check_finite, ranking_distance, view
 from bne.training.inputs import autocast, effective
 from bne.training.scores import batches
 

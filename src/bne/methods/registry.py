@@ -111,9 +111,10 @@ def _options(method: type[Any]) -> dict[str, Any]:
     """A class's options; where it passes others on, also those of the classes that get them."""
     found: dict[str, Any] = {}
     for owner in method.__mro__:
-        if "__init__" not in vars(owner):
+        constructor = vars(owner).get("__init__")
+        if constructor is None:
             continue
-        parameters = inspect.signature(owner.__init__).parameters.values()
+        parameters = inspect.signature(constructor).parameters.values()
         named = [p for p in parameters if p.kind is p.KEYWORD_ONLY or p.default is not p.empty]
         found = {p.name: p.default for p in named} | found
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
