@@ -1,25 +1,19 @@
 """BNE without domain labels: the images' own embeddings say which belong together."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 
 from bne.core.embedding import Embedding
 from bne.methods.bne import BNE
+from bne.methods.method import Look
 from bne.methods.registry import register
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from bne.methods.method import Look
-
-    Labels = NDArray[np.int64]
+Labels = NDArray[np.int64]
 
 
 def find_clusters(points: NDArray[np.float32], count: int, smallest: int) -> Labels:

@@ -66,7 +66,7 @@ def dump(content: object) -> str:
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-FOLDER = Path(__file__).parent.parent / "recipes"
+FOLDER = Path(__file__).parent
 Analysis = Literal["closest-domain-accuracy", "domain-accuracy", "similarity"]
 
 
