@@ -155,6 +155,8 @@ def settle(model: nn.Module, images: Tensor) -> bool:
     model.train()(images)
     for module, momentum in momenta.items():
         module.momentum = momentum
+        if module.num_batches_tracked is not None:
+            module.num_batches_tracked.zero_()  # as domains begin to count
     return not amplifies_rounding(model, images)
 
 
@@ -225,6 +227,8 @@ def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) ->
 def same_in_training(model: nn.Module, images: Tensor, original: Behaviour) -> None:
     """One domain with the original's momentum is the original, but for the biased variance."""
     net = bne.DomainEnsemble(model, DOMAINS[:1], momentum="keep").train()
+    for layer in domain_layers(net):
+        layer.num_batches_tracked.fill_(10**6)  # past the start, when all batches are averaged
     torch.manual_seed(1)
     outputs = tree_leaves(net(images, domains=DOMAINS[:1] * len(images)))
     for ours, theirs in zip(outputs, original.training, strict=True):
