@@ -21,6 +21,32 @@ def test_a_library_that_is_missing_is_one_sentence(tmp_path: Path, library: str)
 
 
 @pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["analyze", "run", "--data", "data", "--seed", 2**32], "--seed"),
+        (["benchmark", "--seeds", 10**9, "--dry-run"], "--seeds"),
+    ],
+)
+def test_an_argument_that_cannot_be_meant_is_refused_at_once(
+    arguments: list[object], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bne(*arguments) == 2
+    assert f"Invalid value for '{named}'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["train", "--data", "data", "--out", "", "--dry-run"], "what follows --out"),
+        (["train", "--data=", "--dry-run"], "--data"),
+        (["data", "check", ""], "what follows check"),
+    ],
+)
+def test_an_empty_argument_is_no_path(arguments: list[str], named: str) -> None:
+    assert bne(*arguments) == f"Error: {named} is empty; give a value, or leave it out."
+
+
+@pytest.mark.parametrize(
     ("name", "library"),
     [("yaml", "yaml"), ("safetensors.torch", "safetensors"), ("bne.nothing", ""), (None, "")],
 )

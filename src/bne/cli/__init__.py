@@ -1,8 +1,10 @@
 """The command line: one verb a job, each in its own file."""
 
 import os
+import re
 import sys
 import time
+from itertools import pairwise
 
 HEAD_START = 5.0  # seconds
 LIBRARIES = ("PIL", "numpy", "rich", "safetensors", "sklearn", "torchvision", "typer", "yaml")
@@ -10,6 +12,8 @@ LIBRARIES = ("PIL", "numpy", "rich", "safetensors", "sklearn", "torchvision", "t
 
 def main() -> None:
     """Runs the command line; what the user can mend is one sentence and exit code 1."""
+    if empty := _empty_argument(sys.argv):
+        sys.exit(f"Error: {empty} is empty; give a value, or leave it out.")
     try:
         from bne.cli.app import app
 
@@ -21,6 +25,14 @@ def main() -> None:
         if missing:
             sys.exit(f"Error: {missing} is not installed; pip install 'bne[cli]' brings it.")
         _explain(error)
+
+
+def _empty_argument(arguments: list[str]) -> str:
+    """What is empty, as a shell's unset variable is: as a path it would be the present folder."""
+    for before, given in pairwise(arguments):
+        if not given or re.fullmatch("--[a-z-]+=", given):
+            return given.rstrip("=") or f"what follows {before}"
+    return ""
 
 
 def _missing_library(error: Exception) -> str:

@@ -31,7 +31,9 @@ def analyze(
     images: Annotated[
         int, typer.Option(min=1, help="At most so many of each domain, drawn at random.")
     ] = 500,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw and of the maps.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Of the draw and of the maps.")
+    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="The folder to write.", show_default="analysis in RUN")
     ] = None,

@@ -277,7 +277,7 @@ def benchmark(
         str | None,
         typer.Option(help="Joined by commas.", show_default="deepall,bne, or the table's rows"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method on each target.")] = 1,
+    seeds: common.Seeds = 1,
     rows: Annotated[
         list[str] | None,
         typer.Option("--row", help="Only this row; may be repeated.", show_default=False),

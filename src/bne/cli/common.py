@@ -28,6 +28,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU i
 Domains = Annotated[
     str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
 ]
+Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Runs of each method on each target.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
 AllowGaps = Annotated[
     bool,

@@ -17,7 +17,7 @@ EPILOG = "Example: bne demo --seeds 3 --out digits.html"
 
 
 def demo(
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method on each target.")] = 2,
+    seeds: common.Seeds = 2,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("bne-demo.html"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:

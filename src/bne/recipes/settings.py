@@ -96,6 +96,8 @@ _ABOVE_ZERO: Limit = (lambda x: x > 0, "above 0")
 _RATE: Limit = (lambda x: 0 < x <= 1e6, "above 0 and at most 1e6")
 _FROM_ZERO: Limit = (lambda x: x >= 0, "at least 0")
 _FROM_ONE: Limit = (lambda x: x >= 1, "at least 1")
+_EPOCHS: Limit = (lambda x: 0 <= x <= 1e6, "at least 0 and at most 1,000,000")
+_STEPS: Limit = (lambda x: 1 <= x <= 1e6, "at least 1 and at most 1,000,000")
 _SHARE: Limit = (lambda x: 0 <= x < 1, "at least 0 and below 1")
 _FACTOR: Limit = (lambda x: 0 < x <= 1, "above 0 and at most 1")
 # Every number has one, by the last part of its key.
@@ -107,12 +109,12 @@ LIMITS = {
     "clip": _ABOVE_ZERO,
     "decay": _FACTOR,
     "tail": _FACTOR,
-    "epochs": _FROM_ZERO,
-    "warm_up": _FROM_ZERO,
+    "epochs": _EPOCHS,
+    "warm_up": _EPOCHS,
     "seed": _FROM_ZERO,
     "per_domain": _FROM_ONE,
     "accumulate": _FROM_ONE,
-    "epoch": _FROM_ONE,
+    "epoch": _STEPS,
     "validation": _SHARE,
     "resize": _FROM_ONE,
     "patience": _FROM_ONE,
