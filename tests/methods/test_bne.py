@@ -61,6 +61,16 @@ def test_the_domain_loss_is_finite_where_a_weight_vanishes(batch):
     assert method.net.explain(images, domains).weights[:, 1].log().isinf().all()  # the case is real
 
 
+@pytest.mark.parametrize("mix", ["logits", "probabilities"])
+def test_uniform_weights_need_no_place_in_the_space_of_domains(batch, monkeypatch, mix):
+    method = BNE(randomise_norms(small_cnn()), DOMAINS, distance="uniform", mix=mix).eval()
+    randomise_norms(method.net)
+    method.net.max_images = 4
+    expected = method.explain(batch[0]).logits
+    monkeypatch.setattr(method.net, "_embed", None)
+    torch.testing.assert_close(method.predict(batch[0]), expected)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -104,23 +104,53 @@ def test_a_scale_without_a_shift():
 
 @needs_kernels
 @pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels cannot be left out")
-def test_the_layer_by_our_kernels_is_that_without(monkeypatch):
-    layer = DomainBatchNorm(5, 3)
-    OptimisedNorm.take_over(layer, "domain")
+@pytest.mark.parametrize(
+    ("shape", "affine", "layout", "dtype"),
+    [
+        ((6, 5, 4, 3), "domain", torch.channels_last, torch.float32),
+        ((6, 70, 3, 3), "shared", torch.contiguous_format, torch.float32),  # channels in two tiles
+        ((70, 2, 2, 3), "none", torch.channels_last, torch.bfloat16),  # images in two tiles
+        ((6, 3, 40, 41), "domain", torch.channels_last, torch.float32),  # positions in chunks
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("training", [True, False])
+def test_the_layer_by_our_kernels_is_that_without(
+    monkeypatch, shape, affine, layout, dtype, training
+):
+    layer = DomainBatchNorm(shape[1], 3, affine=affine != "none").train(training)
+    OptimisedNorm.take_over(layer, "domain" if affine == "none" else affine)
     with torch.no_grad():
-        for parameter in layer.parameters():
-            parameter.normal_()
-    x, domains = torch.randn(6, 5, 4, 3) * 2 + 3, torch.tensor([0, 1, 2, 0, 1, 1])
-    members = torch.tensor([True, True, False, True, False, True])
-    slope = torch.randn(x.shape)
+        for tensor in (*layer.parameters(), layer.running_mean):
+            tensor.normal_()
+    x = (torch.randn(shape) * 2 + 3).to(dtype).contiguous(memory_format=layout)
+    domains = torch.tensor([0, 1, 2, 0, 1, 1]).repeat(12)[: len(x)]
+    members = torch.tensor([True, True, False, True, False, True]).repeat(12)[: len(x)]
+    slope = torch.randn(shape)
     found = []
     for used in (False, True):
         monkeypatch.setattr("bne.core.kernels._pay", lambda _, used=used: used)
-        own, image = copy.deepcopy(layer), x.clone().requires_grad_()
-        y = own.by_domain(image, domains, members)
-        slopes = torch.autograd.grad(y, [image, *own.parameters()], slope)
-        found.append([y, *slopes, *own.buffers()])
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+        own = copy.deepcopy(layer)
+        image = (x if used else x.double()).clone().requires_grad_()
+        y = own.to(torch.float if used else torch.double).by_domain(image, domains, members)
+        slopes = torch.autograd.grad(y, [image, *own.parameters()], slope.to(y.dtype))
+        if used:
+            assert (y.dtype, y.stride()) == (x.dtype, x.stride())
+        found.append([value.float() for value in (y, *slopes, *own.buffers())])
+    near = 1e-4 if dtype is torch.float32 else 2e-2
+    torch.testing.assert_close(found[1], found[0], rtol=near, atol=near)
+
+
+@needs_kernels
+@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels cannot be left out")
+def test_the_instance_pass_by_our_kernels_is_that_without(monkeypatch, batch):
+    method = randomised().eval()
+    found = []
+    for used in (False, True):
+        monkeypatch.setattr("bne.core.kernels._pay", lambda _, used=used: used)
+        found.append(method.net.embed(batch[0]))
+    torch.testing.assert_close(found[1].mean, found[0].mean, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(found[1].var, found[0].var, rtol=1e-4, atol=1e-4)
 
 
 def test_all_batch_statistics_make_it_bne_with_uniform_weights(batch):

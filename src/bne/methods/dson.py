@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from bne.core.distances import Distance
-from bne.core.moments import Moments, samples_of, values_per_channel
+from bne.core.kernels import kernels_for
+from bne.core.moments import Moments, image_moments, samples_of, values_per_channel
 from bne.core.norm import DomainBatchNorm
 from bne.core.surgery import domain_layers
 from bne.methods.bne import BNE, When
@@ -64,31 +65,57 @@ class OptimisedNorm(DomainBatchNorm):
         `DomainBatchNorm.by_domain`.
         """
         samples = samples_of(x, domains.shape[0])
-        gamma, beta = (values[domains] for values in self._affine())
         if values_per_channel(samples) == 1:
+            gamma, beta = (values[domains] for values in self._affine())
             return self.by_map(super().by_domain(x, domains, members, track=track), gamma, beta)
-        x, own = super().by_instance(x, domains.shape[0])
-        known = self.population
-        assert own is not None
+        if not self.training:
+            members = None
+        synchronised = self.synchronised and distributed.is_initialized()
+        if not (synchronised and members is not None) and (kernels := kernels_for(samples)):
+            return self._by_kernels(kernels, x, domains, members, track)
+        own, known = image_moments(samples), self.population
         assert known is not None
-        if members is not None and self.training:
+        if members is not None:
             known = self._batch_statistics(samples, own, domains, members, track)
         share = self.mixture.sigmoid()[domains].unsqueeze(1)
         mean, var = (
             image + share * (domain[domains] - image)
             for image, domain in zip(own, known, strict=True)
         )
-        # Under its own statistics already, an image comes under the mixture by a linear map.
-        spread = (var + self.eps).rsqrt()
-        scale = (own.var + self.eps).sqrt() * spread
-        shift = (own.mean - mean) * spread
-        return self.by_map(x, scale * gamma, torch.addcmul(beta, shift, gamma))
+        return self._by_moments(x, Moments(mean, var), *(v[domains] for v in self._affine()))
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
         """Normalises every image by its own statistics, and by the mean γ and β of all domains."""
-        x, moments = super().by_instance(x, images)
-        every = (values.mean(0).expand(images, -1) for values in self._affine())
-        return self.by_map(x, *every), moments
+        samples = samples_of(x, images)
+        gamma, beta = (values.mean(0) for values in self._affine())
+        if values_per_channel(samples) == 1:
+            assert self.population is not None
+            middle = (statistic.mean(0).expand(images, -1) for statistic in self.population)
+            return self._by_moments(x, Moments(*middle), gamma, beta), None
+        if kernels := kernels_for(samples):
+            x, *own = kernels.by_instance(x, (gamma, beta), self.eps)
+            return x, Moments(*own)
+        moments = image_moments(samples)
+        return self._by_moments(x, moments, gamma, beta), moments
+
+    def _by_moments(self, x: Tensor, moments: Moments, gamma: Tensor, beta: Tensor) -> Tensor:
+        """Normalises every image by the moments given for it, (N, C), in one linear map."""
+        scale = (moments.var + self.eps).rsqrt() * gamma
+        return self.by_map(x, scale, torch.addcmul(beta, moments.mean, scale, value=-1))
+
+    def _by_kernels(
+        self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor | None, track: bool
+    ) -> Tensor:
+        from bne.methods.dson_kernels import by_blend
+
+        assert self.population is not None
+        affine = self.scales, self.shifts
+        y, batch, count = by_blend(
+            kernels, x, self.mixture, affine, domains, members, self.population, self.eps
+        )
+        if members is not None and track and self.track_running_stats:
+            self._track(batch, count > 1)
+        return y
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         """γ and β of the domains, (K, C) each."""
