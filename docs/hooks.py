@@ -29,6 +29,7 @@ OUTSIDE = (
     "CONTRIBUTING.md",
     "CHANGELOG.md",
     "results/README.md",
+    "results/notebook-2026-11-pacs-resnet18.md",
     "benchmarks/README.md",
 )
 

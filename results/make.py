@@ -1,152 +1,282 @@
-"""Writes docs/results.md and docs/results-details.md from the records in this folder.
+"""Writes docs/results.md and its figure from the records in pacs-resnet18/.
+
+The prose is in results.md.in, where Jinja2 puts the numbers. After adding records run
 
 python results/make.py
 """
 
 from __future__ import annotations
 
-import json
+import io
+from collections import Counter
+from functools import cache, partial
+from itertools import pairwise
+from math import sqrt
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from page.campaign import WANTED, weights_of
-from page.comparison_section import (
-    batch_section,
-    gap_section,
-    length_section,
-    optimiser_section,
-)
-from page.course_section import course_section
-from page.distance_section import distance_section
-from page.final import other_finalists
-from page.inside_section import inside_section
-from page.main_section import main_section
-from page.order_section import order_section
-from page.past_section import dson_section, strong_section
-from page.runs_section import others_section, seconds_section, start_section
-from page.settings_section import settings_section
-from page.summary_section import summary_section
-from page.tables_section import missing_section, tables_section
-from page.variation_section import variation_section
-from page.where_section import classes_section, steps_section, weights_section
+import jinja2
 
-from bne.benchmark.records import read
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.records import digest, read
+from bne.benchmark.reference import AVERAGE, SUMMARIES
+from bne.benchmark.render import result_tables
+from bne.benchmark.tables import RULES, Cell, accuracy, average, cell, find_records, percent, signed
+from bne.data.benchmarks import BENCHMARKS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from bne.benchmark.plan import Item
     from bne.benchmark.records import Record
+    from bne.benchmark.tables import Found, Row
 
 HERE = Path(__file__).resolve().parent
-RECORDS = HERE / "pacs-resnet18"
-DOCS = HERE.parent / "docs"
-SEARCH, TABLES = "search.jsonl", "tables.jsonl"
-PARAGRAPH = "\n\n"
+RECORDS, TEMPLATE = HERE / "pacs-resnet18", HERE / "results.md.in"
+PAGE = HERE.parent / "docs" / "results.md"
+FIGURE = HERE.parent / "docs" / "figures" / "pacs-gain.svg"
+
+SEEDS, WEIGHTS = 3, "resnet18_imagenet.safetensors"
+STANDARD, STRONG, PAPERS = "pacs-resnet18-standard", "pacs-resnet18-strong", "pacs-resnet18"
+ABLATION, SOTA, FREEZE = "ablation-pacs-resnet18", "sota-pacs-resnet18", "FreezeBatchNorm"
+NORMALIZATION = "normalization-pacs-resnet18"
+DEEPALL, BNE = BOTH = "DeepAll", "BNE (dt,warmup)"
+ROW_A, ROW_B = "BNE (no-dt,no-warmup)", "BNE (dt,no-warmup)"
+DNET = "DNet (dt,warmup)"
+LABELS = {DEEPALL: DEEPALL, ROW_A: "BNE (a)", ROW_B: "BNE (b)", BNE: "BNE (c)", DNET: "DNet"}
+TARGETS = {"art_painting": "art", "cartoon": "cartoon", "photo": "photo", "sketch": "sketch"}
+COLUMNS = {**TARGETS, AVERAGE: "average"}
+CLASSES = BENCHMARKS["pacs"].classes
+# Rows of the paper's tables in its order, the best first.
+ORDERS = (
+    (ABLATION, (BNE, ROW_B, ROW_A, DEEPALL)),
+    (ABLATION, (BNE, ROW_A)),
+    (ABLATION, (BNE, DEEPALL)),
+    (ABLATION, (BNE, DNET)),
+    (SOTA, ("DSON", "BNE")),
+    ("distance-pacs-alexnet", ("BNE (wasserstein)", "BNE (bhattacharyya)", "BNE (uniform)")),
+    (NORMALIZATION, ("BNE", FREEZE, "BatchNorm", "InstanceNorm")),
+    ("closest-domain-accuracy-pacs-resnet18", ("closest", "second", "third")),
+)
 
 
-def pages(folder: Path = RECORDS) -> dict[str, str]:
-    """By file name: the page, and that of the details, from the records in a folder."""
-    files = {path.name: read(path) for path in sorted(folder.glob("*.jsonl"))}
-    search = files.get(SEARCH, [])
-    records = [record for name, own in files.items() if name != SEARCH for record in own]
-    made = (
-        f"Written by `python results/make.py` from the records in `results/{folder.name}`; "
-        "[results/README.md](../results/README.md) says how they were made."
+def main() -> None:
+    """Writes both files."""
+    records = all_records()
+    PAGE.write_text(page(records), encoding="utf-8")
+    FIGURE.write_text(figure(records), encoding="utf-8")
+
+
+def all_records(folder: Path = RECORDS) -> list[Record]:
+    """Those of every file of the folder."""
+    return [record for file in sorted(folder.glob("*.jsonl")) for record in read(file)]
+
+
+def page(records: Sequence[Record]) -> str:
+    """The template with its numbers."""
+    standard = find_records(planned(), records)
+    papers = find_records(planned(recipe=PAPERS, seeds=1, epoch=220), records)
+    version, strong = strong_runs(records)
+    value = running_accuracy if version == 1 else lambda record: accuracy(record, "last")
+    strong_cells = {name: cells(strong, name, value) for name in BOTH}
+    rows, persons = table(ABLATION, standard), partial(recall, classes=["person"])
+    compared = comparisons(records)
+    environment = jinja2.Environment(  # noqa: S701 (Markdown, not HTML)
+        undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
-    return {
-        "results.md": _page("Results", made, _short(search, records)),
-        "results-details.md": _page(
-            "Results in detail",
-            f"{made} [Results](results.md) has the main table and what is to be said of it.",
-            _details(files, search, records, f"results/{folder.name}/{TABLES}"),
-        ),
-    }
-
-
-def _short(search: Sequence[Record], records: Sequence[Record]) -> Mapping[str, Sequence[str]]:
-    notes, everything = _notes(), [*search, *records]
-    return {
-        "In short": [
-            f"PACS with ResNet-18, one domain left out at a time. {weights_of(everything)}",
-            summary_section(records, other_finalists(search)),
-            notes["in short"],
-        ],
-        "Main table": [weights_of(everything), main_section(records)],
-        "The paper's orders and gaps": [gap_section(records), order_section(records)],
-        "Where this disagrees with the paper": [
-            *_headed(
-                {
-                    "Step by step": steps_section(records),
-                    "Weights in training": weights_section(records),
-                    "By class": classes_section(records),
-                    "Causes": notes["causes"],
-                    "All variants": variation_section(records),
-                    "Length of training": length_section(everything),
-                    "Optimiser": optimiser_section(search) if search else "",
-                    "The course of training": course_section(records),
-                    "Batch size": batch_section(records),
-                    "The distance": distance_section(_forms(), records),
-                }
-            ),
-        ],
-        "Past the paper": _headed(
-            {
-                "Strong augmentation": _with(strong_section(records), notes["strong"]),
-                "DSON under BNE's weights": dson_section(records),
-            }
-        ),
-        "What was run": [start_section(everything), notes["weights"], notes["rules"]],
-    }
-
-
-def _details(
-    files: Mapping[str, Sequence[Record]],
-    search: Sequence[Record],
-    records: Sequence[Record],
-    name: str,
-) -> Mapping[str, Sequence[str]]:
-    wanted = [*WANTED, *other_finalists(search)]
-    start = weights_of([*search, *records])
-    return {
-        "Settings": [start, settings_section(search, records)],
-        "Tables": [tables_section(wanted, records)],
-        "Other runs": [start, others_section(wanted, records)],
-        "Inside the trained networks": [start, inside_section(records), _notes()["map"]],
-        "Runs and their time": [seconds_section(files)],
-        "What is missing": [missing_section(wanted, records, name)],
-    }
-
-
-def _with(section: str, note: str) -> str:
-    """A section and what is to be said of it, if there is one."""
-    return f"{section}{PARAGRAPH}{note}" if section else ""
-
-
-def _headed(parts: Mapping[str, str]) -> list[str]:
-    """Parts of a section under headings of their own, without those that are empty."""
-    return [f"### {heading}\n\n{text}" for heading, text in parts.items() if text]
-
-
-def _page(title: str, opening: str, sections: Mapping[str, Sequence[str]]) -> str:
-    return f"# {title}\n\n{opening}\n" + "".join(
-        f"\n## {heading}\n\n{PARAGRAPH.join(parts)}\n"
-        for heading, parts in sections.items()
-        if any(parts)
+    environment.filters |= {"plain": plain, "gain": partial(plain, sign=True), "mean": fmean}
+    environment.filters |= {"signed": partial(signed, digits=1)}
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        records=len(records),
+        outdated=sum(r.settings["exact_statistics"] and version_of(r) == 1 for r in records),
+        columns=COLUMNS,
+        main={LABELS[name]: rows[name] for name in (DEEPALL, ROW_A, ROW_B, BNE)}
+        | {"DSON": table(SOTA, find_records(planned(SOTA), records))["DSON"]},
+        gains=gains(rows),
+        paper=papers_gains(rows),
+        by_rule={rule: gains(table(ABLATION, standard, rule))[AVERAGE] for rule in RULES},
+        by_papers={rule: gains(table(ABLATION, papers, rule))[AVERAGE] for rule in RULES},
+        by_class=minus(*(cells(standard, row, recall) for row in (BNE, DEEPALL)))[AVERAGE],
+        persons=minus(*(cells(standard, row, persons) for row in (BNE, DEEPALL)))["sketch"],
+        comparisons=compared,
+        verdicts=Counter(one["verdict"] for one in compared),
+        version=version,
+        strong={LABELS[name]: strong_cells[name] for name in BOTH},
+        strong_gain=minus(strong_cells[BNE], strong_cells[DEEPALL]),
+        lift=minus(strong_cells[DEEPALL], rows[DEEPALL].cells)[AVERAGE],
+        held_out={"standard": mean_held_out(standard), "strong": mean_held_out(strong)},
+        statistics=exact_or_running(records),
     )
 
 
-def _forms() -> list[dict[str, Any]]:
-    """What distances.py has recorded."""
-    lines = (HERE / "distances.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+def figure(records: Sequence[Record]) -> str:
+    """The gain over DeepAll by target, ours beside the paper's, as SVG."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    rows = table(ABLATION, find_records(planned(), records))
+    ours, paper = gains(rows), papers_gains(rows)
+    means = [ours[column].mean or 0.0 for column in COLUMNS]
+    text = io.StringIO()
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bne", "font.size": 9}):
+        drawing = Figure(figsize=(6, 2.6), layout="constrained")
+        axes = drawing.add_subplot()
+        for shift, color, label, heights, errors in (
+            (-0.2, "#3f51b5", "ours", means, [ours[column].error for column in COLUMNS]),
+            (0.2, "#bdbdbd", "the paper's", [paper[column] for column in COLUMNS], None),
+        ):
+            places = [place + shift for place in range(len(COLUMNS))]
+            bars = axes.bar(
+                places, heights, 0.38, 0, color=color, label=label, yerr=errors, capsize=3
+            )
+            axes.bar_label(bars, [signed(height, 1) for height in heights], padding=2)
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(COLUMNS)), list(COLUMNS.values()))
+        axes.set_ylabel("points above DeepAll")
+        axes.margins(y=0.12)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, loc="upper center")
+        drawing.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    return "".join(f"{line.rstrip()}\n" for line in text.getvalue().splitlines())
 
 
-def _notes() -> dict[str, str]:
-    """The prose of notes.md, by its headings."""
-    parts = (HERE / "notes.md").read_text(encoding="utf-8").split("## ")[1:]
-    return {title.strip(): text.strip() for title, text in (p.split("\n", 1) for p in parts)}
+@cache
+def planned(
+    name: str = ABLATION, recipe: str = STANDARD, seeds: int = SEEDS, **overrides: object
+) -> list[Item]:
+    """The runs of a table of the paper under a recipe."""
+    return plan(choose(table=name, recipe=recipe), seeds, overrides, weights=WEIGHTS)
+
+
+def table(name: str, found: Found, rule: str = "last") -> dict[str, Row]:
+    """The rows of a table, ours and the paper's."""
+    return {row.name: row for row in result_tables(choose(table=name), found, (rule,))[0].rows}
+
+
+def cells(found: Found, row: str, value: Callable[[Record], float | None]) -> dict[str, Cell]:
+    """A figure of one row's runs by target, and the average."""
+    own = [(item, record) for item, record in found if item.row == row]
+    by_target = {target: cell(own, target, value) for target in TARGETS}
+    return {**by_target, AVERAGE: average(list(by_target.values()))}
+
+
+def minus(ours: Mapping[str, Cell], base: Mapping[str, Cell]) -> dict[str, Cell]:
+    """The difference by target and on average, over the seeds that both have."""
+    found = {}
+    for target in [name for name in ours if name in base and name not in SUMMARIES]:
+        mine, theirs = ours[target].values, base[target].values
+        both = sorted(mine.keys() & theirs.keys())
+        found[target] = Cell({seed: mine[seed] - theirs[seed] for seed in both}, len(both))
+    return {**found, AVERAGE: average(list(found.values()))}
+
+
+def gains(rows: Mapping[str, Row]) -> dict[str, Cell]:
+    """BNE (c) above DeepAll."""
+    return minus(rows[BNE].cells, rows[DEEPALL].cells)
+
+
+def papers_gains(rows: Mapping[str, Row]) -> dict[str, float]:
+    """The same in the paper."""
+    return {column: rows[BNE].paper[column] - rows[DEEPALL].paper[column] for column in COLUMNS}
+
+
+def plain(one: Cell, *, sign: bool = False) -> str:
+    """Mean and, over several seeds, standard error."""
+    mean = signed(one.mean or 0.0, 1) if sign else f"{one.mean:.1f}"
+    return mean if one.error is None else f"{mean} ± {one.error:.1f}"
+
+
+def comparisons(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """All neighbours in the paper's orders; undecided within twice the error of the images."""
+    tables = {name: table(name, find_records(planned(name), records)) for name, _ in ORDERS}
+    # FreezeBatchNorm diverges on one target unless gradients are clipped.
+    clipped = find_records(planned(NORMALIZATION, **{"train.optimiser.clip": 10}), records)
+    tables[NORMALIZATION][FREEZE] = table(NORMALIZATION, clipped)[FREEZE]
+    scores = {t: s for r in records for t, s in r.accuracy["last"].items()}
+    found = []
+    for name, order in ORDERS:
+        for pair in pairwise(order):
+            above, below = (tables[name][row] for row in pair)
+            # Not the mean of the targets: one table weighs them by their images, as the paper's.
+            ours = minus({"": above.cells[AVERAGE]}, {"": below.cells[AVERAGE]})[AVERAGE]
+            shares = [(row.cells[t].mean or 0.0, t) for row in (above, below) for t in TARGETS]
+            error = sqrt(sum(p * (100 - p) / scores[t]["images"] for p, t in shares)) / len(TARGETS)
+            sure = abs(ours.mean or 0.0) >= 2 * error
+            verdict = "undecided" if not sure else "confirmed" if ours.mean > 0 else "reversed"
+            label = " > ".join(LABELS.get(row, row) for row in pair)
+            paper = above.paper[AVERAGE] - below.paper[AVERAGE]
+            found.append({"name": label, "ours": ours, "paper": paper, "verdict": verdict})
+    return found
+
+
+def recall(record: Record, classes: Sequence[str] = CLASSES) -> float:
+    """Accuracy on some classes of the target, each counted alike."""
+    (confusion,) = record.analysis["target"]["confusion"].values()
+    own = [CLASSES.index(name) for name in classes]
+    return fmean(100 * confusion[place][place] / sum(confusion[place]) for place in own)
+
+
+def strong_runs(records: Sequence[Record]) -> tuple[int, Found]:
+    """The version of the statistics, and the runs with strong augmentation.
+
+    Version 2 if DeepAll and BNE have it on every target, with one seed at least.
+    """
+    for version in (2, 1):
+        known = {unversioned(r.settings): r for r in records if version_of(r) == version}
+        items = planned(recipe=STRONG)
+        found = [(item, known.get(unversioned(item.settings))) for item in items]
+        if all(cells(found, row, running_accuracy)[AVERAGE].values for row in BOTH):
+            break
+    return version, found
+
+
+def version_of(record: Record) -> int:
+    """Of the way that exact statistics are computed; the first had a fault."""
+    return int(record.settings.get("statistics", 1))
+
+
+def unversioned(settings: Mapping[str, Any]) -> str:
+    """What a run is, whatever the version."""
+    return digest({key: value for key, value in settings.items() if key != "statistics"})
+
+
+def last_epoch(record: Record, statistics: str = "running") -> Mapping[str, Any]:
+    """The scores after the last epoch with such statistics; empty if there are none."""
+    last = ("train", record.epochs[-1]["epoch"], statistics)
+    same = (e for e in record.epochs if (e["phase"], e["epoch"], e["statistics"]) == last)
+    return next(same, {})
+
+
+def running_accuracy(record: Record) -> float:
+    """On the target after the last epoch, with running statistics."""
+    return percent(last_epoch(record)["target"])
+
+
+def held_out(record: Record, statistics: str = "running") -> float:
+    """Accuracy on held-out source images after the last epoch, mean over domains."""
+    scores = last_epoch(record, statistics)["validation"]
+    return fmean(percent({name: score}) for name, score in scores.items())
+
+
+def mean_held_out(found: Found) -> float:
+    """Over the runs of DeepAll and BNE (c)."""
+    return fmean(held_out(record) for item, record in found if record and item.row in BOTH)
+
+
+def exact_or_running(records: Sequence[Record]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+    """What exact statistics change on held-out images and on the target, one pair a run.
+
+    By augmentation and method; runs of the first version are left out.
+    """
+    found: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for record in [one for one in records if version_of(one) > 1 and last_epoch(one, "exact")]:
+        on_held_out = held_out(record, "exact") - held_out(record)
+        on_target = percent(last_epoch(record, "exact")["target"]) - running_accuracy(record)
+        kind = record.settings["augmentation"], record.settings["method"]
+        found.setdefault(kind, []).append((on_held_out, on_target))
+    return dict(sorted(found.items()))
 
 
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (DOCS / name).write_text(text, encoding="utf-8")
+    main()

@@ -125,33 +125,6 @@ def test_the_examples_of_help_texts_are_checked_too(workplace: Path) -> None:
         check(shlex.split(command.epilog.removeprefix("Example: ")))
 
 
-def test_what_the_questions_say_of_our_results_is_so() -> None:
-    """`Does it always help?` speaks of a smaller gain than the paper's, and none on cartoon."""
-    text = (ROOT / "docs" / "results.md").read_text()
-    section = text[text.index("## The paper's orders and gaps") :]
-    gaps = {}
-    for name in ("ours, last", "the paper", "error by the number of images"):
-        row = next(line for line in section.splitlines() if line.startswith(f"| {name} |"))
-        cells = [cell.split()[0].replace("−", "-") for cell in row.strip("|").split("|")[1:]]
-        targets = ("art", "cartoon", "photo", "sketch", "all")
-        gaps[name] = dict(zip(targets, map(float, cells), strict=True))
-    assert abs(gaps["ours, last"]["cartoon"]) < gaps["error by the number of images"]["cartoon"]
-    assert gaps["ours, last"]["all"] < gaps["the paper"]["all"]
-    cells = next(line for line in section.splitlines() if line.startswith("| ours, last |"))
-    gain = cells.strip("| ").split("|")[-1].strip().lstrip("+")
-    questions = (ROOT / "docs" / "questions.md").read_text()
-    assert f"BNE is {gain} points above DeepAll in three seeds, in the paper 4.6" in questions
-    assert gaps["the paper"]["all"] == 4.6
-    (papers,) = re.findall(r"The paper's own settings.*: the gap is (\S+) after", text)
-    assert "By the paper's own settings, one seed, BNE is not above DeepAll." in questions
-    assert papers.startswith("−")
-    (alike,) = re.findall(r"Every class counted alike, the gap is [^,]*", text)
-    assert f"{alike}." in questions
-    sentence = "trong augmentation gives DeepAll more than BNE does, and"
-    assert sentence in questions
-    assert sentence in text
-
-
 def test_every_name_of_the_package_exists() -> None:
     named = {
         name

@@ -1,1 +1,0 @@
-"""The parts of docs/results.md, each made from records."""
