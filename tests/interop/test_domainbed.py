@@ -1,154 +1,157 @@
-"""Exported records, read by a stand-in of DomainBed's reader and its selection methods."""
+"""Methods under DomainBed's contract, driven by a stand-in of its trainer."""
 
-import json
-import subprocess
 import sys
-from pathlib import Path
-from statistics import fmean
+from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from bne.benchmark.records import Record, append, read
-from bne.errors import DataError
-from bne.interop.domainbed import export
-from tests.benchmark.examples import item, record
+from bne.interop.domainbed import domainbed_algorithm
+from bne.methods import create, entries
+from bne.models import build
+from bne.training.loop import TrainingStep
 
-RECORDED = Path(__file__).resolve().parents[2] / "results" / "pacs-resnet18"
-Line = dict[str, Any]
-SOURCES = ("cartoon", "photo", "sketch")
-
-
-def load(folder: Path) -> dict[str, list[Line]]:
-    """All lines, by run, of every subfolder's results.jsonl."""
-    return {
-        run.name: [json.loads(line) for line in (run / "results.jsonl").read_text().splitlines()]
-        for run in sorted(folder.iterdir())
-    }
+HPARAMS = {"lr": 1e-3, "weight_decay": 1e-2, "batch_size": 4, "warm_up": 2}
+SIZES = (4, 4, 4)
+Minibatches = list[tuple[Tensor, Tensor]]
 
 
-def training_domain_validation(lines: list[Line]) -> float:
-    """The target's in-split accuracy where the sources' out-splits do best, the later of equals."""
-
-    def validation(line: Line) -> float:
-        count = sum(f"env{n}_out_acc" in line for n in range(99))
-        sources = [n for n in range(count) if n not in line["args"]["test_envs"]]
-        return fmean(line[f"env{n}_out_acc"] for n in sources)
-
-    best = max(reversed(lines), key=validation)
-    return float(best[f"env{best['args']['test_envs'][0]}_in_acc"])
-
-
-def oracle(lines: list[Line]) -> float:
-    """The target's accuracy at the last step."""
-    last = max(lines, key=lambda line: line["step"])
-    return float(last[f"env{last['args']['test_envs'][0]}_in_acc"])
-
-
-def epoch(number: int, target: str = "art_painting", **changes: Any) -> dict[str, Any]:
-    return {
-        "phase": "train",
-        "epoch": number,
-        "steps": 10,
-        "loss": 0.5,
-        "seconds": 20.0,
-        "validation": {name: {"correct": 8, "images": 10} for name in SOURCES},
-        "target": {target: {"correct": 3, "images": 4}},
-        "statistics": "running",
-    } | changes
-
-
-def exported(tmp_path: Path, *records: Record) -> dict[str, list[Line]]:
-    file = tmp_path / "records.jsonl"
-    for one in records:
-        append(file, one)
-    export(file, tmp_path / "out")
-    return load(tmp_path / "out")
-
-
-@pytest.mark.parametrize("file", ["tables.jsonl", "search.jsonl"])
-def test_recorded_runs_give_the_same_accuracy_there(tmp_path: Path, file: str) -> None:
-    records = read(RECORDED / file)
-    assert export(RECORDED / file, tmp_path / "out") == len(records)
-    for run, one in zip(load(tmp_path / "out").values(), records, strict=True):
-        (target,) = one.settings["target"]
-        rules = {"validation": training_domain_validation(run), "last": oracle(run)}
-        for rule, accuracy in rules.items():
-            score = one.accuracy[rule][target]
-            assert accuracy == pytest.approx(score["correct"] / score["images"])
-        places = ["art_painting", "cartoon", "photo", "sketch"]
-        assert {line["args"]["dataset"] for line in run} == {"PACS"}
-        assert run[0]["args"]["test_envs"] == [places.index(target)]
-        assert run[0]["args"]["trial_seed"] == one.settings["seed"]
-
-
-def test_the_fields_of_a_line(tmp_path: Path) -> None:
-    epochs = (epoch(1, phase="head"), epoch(1), epoch(2), epoch(2, statistics="exact"))
-    (run,) = exported(tmp_path, record(item("bne", "art_painting", 3), 1, epochs=epochs)).values()
-    assert [(line["step"], line["epoch"]) for line in run] == [(20, 1), (30, 2), (31, 2)]
-    line = run[0]
-    accuracies = {key: value for key, value in line.items() if key.endswith("_acc")}
-    assert accuracies == {
-        "env0_in_acc": 0.75,
-        "env0_out_acc": 0.75,
-        "env1_out_acc": 0.8,
-        "env2_out_acc": 0.8,
-        "env3_out_acc": 0.8,
-    }
-    assert (line["loss"], line["step_time"]) == (0.5, 2.0)
-    wanted = {"algorithm": "bne", "dataset": "PACS", "test_envs": [0], "seed": 3, "trial_seed": 3}
-    assert wanted.items() <= line["args"].items()
-    assert line["args"]["task"] == "domain_generalization"
-    assert {"lr": 1e-4, "weight_decay": 0.0, "batch_size": 16}.items() <= line["hparams"].items()
-
-
-def test_other_settings_of_one_name_are_other_hyperparameters(tmp_path: Path) -> None:
-    runs = exported(
-        tmp_path,
-        record(item("bne", "art_painting"), 1, epochs=(epoch(1),)),
-        record(item("bne", "art_painting", per_domain=8), 1, epochs=(epoch(1),)),
-        record(item("bne", "art_painting", 1), 1, epochs=(epoch(1),)),
-        record(item("deepall", "art_painting", per_domain=8), 1, epochs=(epoch(1),)),
-        record(item("bne", "art_painting"), 2, epochs=(epoch(1),)),  # the first once more
-    )
-    found = [
-        tuple(r[0]["args"][k] for k in ("algorithm", "hparams_seed", "seed")) for r in runs.values()
+def minibatches(step: int, sizes: tuple[int, ...] = SIZES) -> Minibatches:
+    draw = torch.Generator().manual_seed(step)
+    return [
+        (
+            torch.randn(n, 3, 32, 32, generator=draw) + domain,
+            torch.randint(5, (n,), generator=draw),
+        )
+        for domain, n in enumerate(sizes)
     ]
-    assert found == [("bne", 0, 0), ("bne", 1, 0), ("bne", 0, 1), ("deepall", 0, 0)]
 
 
-def test_domains_of_no_benchmark_are_a_dataset_of_their_own(tmp_path: Path) -> None:
-    runs = exported(
-        tmp_path,
-        record(
-            item("bne", "ink", sources=("photo", "chalk")),
-            1,
-            epochs=(epoch(1, "ink", validation={}),),
-        ),
-    )
-    ((line,),) = runs.values()
-    assert (line["args"]["dataset"], line["args"]["test_envs"]) == ("chalk+ink+photo", [1])
-    assert [key for key in line if key.endswith("_acc")] == ["env1_in_acc", "env1_out_acc"]
+def make(kind: type[nn.Module], **hparams: Any) -> Any:
+    torch.manual_seed(0)
+    return kind((3, 32, 32), 5, len(SIZES), {**HPARAMS, **hparams})
 
 
-def test_what_cannot_be_exported_is_refused_and_nothing_written(tmp_path: Path) -> None:
-    file, out = tmp_path / "records.jsonl", tmp_path / "out"
-    with pytest.raises(DataError, match=r"records\.jsonl has no records"):
-        export(file, out)
-    append(file, record(item("bne", "art_painting"), 1, epochs=(epoch(1),)))
-    append(file, record(item("bne", "photo"), 1))
-    with pytest.raises(DataError, match="does not tell its source domains"):
-        export(file, out)
-    assert not out.exists()
-    with pytest.raises(DataError, match="not an empty folder"):
-        export(file, tmp_path)
+def train(algorithm: Any, steps: int = 4, sizes: tuple[int, ...] = SIZES) -> list[float]:
+    """What DomainBed's trainer does: update, and test after every step."""
+    losses = []
+    for step in range(steps):
+        losses.append(algorithm.update(minibatches(step, sizes), None)["loss"])
+        algorithm.eval()
+        with torch.no_grad():
+            assert algorithm.predict(torch.randn(6, 3, 32, 32)).shape == (6, 5)
+        algorithm.train()
+    return losses
 
 
-def test_the_command(tmp_path: Path) -> None:
-    append(tmp_path / "records.jsonl", record(item("bne", "art_painting"), 1, epochs=(epoch(1),)))
-    command = [sys.executable, "-m", "bne.interop.domainbed", "records.jsonl", "out"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stdout) == (0, "1 runs are in out\n")
-    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    assert again.returncode == 1
-    assert again.stderr == "Error: out is there already and not an empty folder; name a new one.\n"
+@pytest.mark.parametrize("sizes", [SIZES, (5, 2, 4)])
+@pytest.mark.parametrize("name", ["deepall", "bne"])
+def test_it_trains_as_our_own_step_does(name: str, sizes: tuple[int, ...]) -> None:
+    algorithm = make(domainbed_algorithm(name, "small_cnn"))
+    losses = train(algorithm, 4, sizes)
+
+    torch.manual_seed(0)
+    own = create(name, build("small_cnn", 5), ["a", "b", "c"])
+    optimiser = torch.optim.Adam(own.parameters(), lr=1e-3, weight_decay=1e-2)
+    total = torch.zeros(())
+    step = TrainingStep(own, optimiser, total)
+    domains = torch.tensor([d for d, n in enumerate(sizes) for _ in range(n)])
+    stages = []
+    for number in range(4):
+        own.begin_epoch(number, 2)
+        stages.append(own.stage)
+        images, labels = (torch.cat(part) for part in zip(*minibatches(number, sizes), strict=True))
+        step(images, labels, domains)
+    assert len(set(stages)) == (2 if name == "bne" else 1)
+    assert sum(losses) == pytest.approx(float(total))
+    for key, value in own.state_dict().items():
+        torch.testing.assert_close(algorithm.method.state_dict()[key], value, msg=key)
+    x = torch.randn(3, 3, 32, 32)
+    torch.testing.assert_close(algorithm.predict(x), own.eval().predict(x))
+
+
+def test_deepall_is_plain_empirical_risk_minimisation() -> None:
+    algorithm = make(domainbed_algorithm("deepall", "small_cnn"))
+    torch.manual_seed(0)
+    net = build("small_cnn", 5)
+    optimiser = torch.optim.Adam(net.parameters(), lr=1e-3, weight_decay=1e-2)
+    for number, loss in enumerate(train(algorithm)):
+        images, labels = (torch.cat(part) for part in zip(*minibatches(number), strict=True))
+        expected = F.cross_entropy(net(images), labels)
+        optimiser.zero_grad()
+        expected.backward()
+        optimiser.step()
+        assert loss == pytest.approx(expected.item())
+
+
+def test_the_warm_up_is_counted_in_steps_and_resumes() -> None:
+    kind = domainbed_algorithm("bne", "small_cnn")
+    algorithm, resumed = make(kind), make(kind)
+    train(algorithm, 2)
+    assert algorithm.method.stage == "warm-up"
+    resumed.load_state_dict(algorithm.state_dict())
+    train(resumed, 1)
+    assert resumed.method.stage == "distance training"
+
+
+def test_predict_leaves_everything_as_it_was() -> None:
+    algorithm = make(domainbed_algorithm("bne", "small_cnn"))
+    train(algorithm, 1)
+    before = {key: value.clone() for key, value in algorithm.state_dict().items()}
+    x = torch.randn(4, 3, 32, 32)
+    together = algorithm.train().predict(x)
+    assert algorithm.training
+    assert all(torch.equal(before[key], value) for key, value in algorithm.state_dict().items())
+    one_by_one = torch.cat([algorithm.predict(image.unsqueeze(0)) for image in x])
+    torch.testing.assert_close(together, one_by_one, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in entries()])
+def test_every_method_runs_or_says_why_not(name: str) -> None:
+    if name == "bne-pseudo":
+        with pytest.raises(ValueError, match="'bne-pseudo' sorts all training images"):
+            domainbed_algorithm(name, "small_cnn")
+        return
+    algorithm = make(domainbed_algorithm(name, "small_cnn"), warm_up=0)
+    unlabelled = [torch.randn(3, 3, 32, 32), torch.randn(2, 3, 32, 32)]
+    before = [p.clone() for p in algorithm.parameters()]
+    assert algorithm.update(minibatches(0), unlabelled)["loss"] > 0
+    assert any(not torch.equal(b, p) for b, p in zip(before, algorithm.parameters(), strict=True))
+    assert algorithm.predict(torch.randn(2, 3, 32, 32)).isfinite().all()
+
+
+def test_it_is_a_subclass_of_domainbeds_where_that_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Algorithm(nn.Module):
+        def __init__(self, input_shape: Any, num_classes: int, num_domains: int, hparams: Any):
+            super().__init__()
+            self.hparams = hparams
+
+    package, module = ModuleType("domainbed"), ModuleType("domainbed.algorithms")
+    module.Algorithm = Algorithm  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "domainbed", package)
+    monkeypatch.setitem(sys.modules, "domainbed.algorithms", module)
+    kind = domainbed_algorithm("bne", "small_cnn")
+    assert issubclass(kind, Algorithm)
+    algorithm = make(kind)
+    assert algorithm.hparams == HPARAMS
+    train(algorithm, 1)
+
+
+def test_what_cannot_work_is_refused() -> None:
+    with pytest.raises(ValueError, match="nearest is 'distance'"):
+        domainbed_algorithm("bne", distnce="wasserstein")
+    with pytest.raises(ValueError, match="unknown backbone 'resnet19'"):
+        domainbed_algorithm("bne", "resnet19")
+    with pytest.raises(ValueError, match="'alexnet_cvgj' are for images normalised by mean"):
+        domainbed_algorithm("bne", "alexnet_cvgj", "some.caffemodel")
+    with pytest.raises(ValueError, match="2 channels"):
+        domainbed_algorithm("bne", "small_cnn")((2, 28, 28), 2, 3, HPARAMS)
+    with pytest.raises(ValueError, match="2 minibatches, but 3 domains"):
+        make(domainbed_algorithm("bne", "small_cnn")).update(minibatches(0)[:2])
+    with pytest.raises(ValueError, match="--task domain_adaptation"):
+        make(domainbed_algorithm("bne-adapt", "small_cnn")).update(minibatches(0))

@@ -6,13 +6,6 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bne.data.pillow_gaps import (
-    grey_from_16_bits,
-    grey_range,
-    mend_planes,
-    scale_transparent_value,
-    upright,
-)
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -47,6 +40,8 @@ def resize_recipe(size: int) -> str:
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
 MAX_BYTES = 256_000_000
+ORIENTATION = 0x0112  # in EXIF
+BITS_PER_SAMPLE, COMPRESSION, PHOTOMETRIC, PLANAR = 258, 259, 262, 284  # in TIFF
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,8 @@ def decode(data: bytes, name: str) -> Image.Image:
 
     EXIF rotation is applied; transparent pixels are composited on white; grey, palette and CMYK
     become RGB; 12 and 16 bits are scaled to 8; of several frames or pages the first is taken.
-    Colour profiles are not applied, as in the field's usual loaders.
+    Colour profiles are not applied, as in the field's usual loaders. What Pillow makes of a file
+    stands: it does not see the one transparent colour of a PNG of 2 or 4 bits, or of 16-bit RGB.
 
     Args:
         data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.
@@ -151,14 +147,70 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
         raise DataError(
             f"{name}: signed or 32-bit pixels have no known range; save it with 8 or 16 bits."
         )
-    scale_transparent_value(image)
-    mend_planes(image)
-    black, white = grey_range(image)
-    picture = upright(image)
+    if _is_misread(image):
+        raise DataError(
+            f"{name}: Pillow misreads this kind of TIFF, uncompressed with a plane for each "
+            "channel; save it anew or remove it."
+        )
+    black, white = _grey_range(image)
+    picture = _upright(image)
     if picture.mode.startswith("I;16"):
-        return grey_from_16_bits(picture, black, white).convert("RGB")
+        return _grey_from_16_bits(picture, black, white).convert("RGB")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         paper = Image.new("RGBA", picture.size, "white")
         return Image.alpha_composite(paper, picture).convert("RGB")
     return picture.convert("RGB")
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """Turns an image as its EXIF block says; one without a legible block stays as it is.
+
+    `ImageOps.exif_transpose` also writes the block anew, and fails where it cannot.
+    """
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    image.load()  # a TIFF is turned here, and then says so; and damaged pixels must not pass below
+    try:
+        turn = turns.get(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # damaged bytes make it raise almost anything
+        return image
+    return image if turn is None else image.transpose(turn)
+
+
+def _is_misread(image: Image.Image) -> bool:
+    """Whether it is a TIFF whose planes Pillow takes for 8 bits with zero black, and are not."""
+    tags = getattr(image, "tag_v2", {})
+    raw_planes = (tags.get(PLANAR), tags.get(COMPRESSION, 1)) == (2, 1)
+    plain = set(tags.get(BITS_PER_SAMPLE, (1,))) == {8} and tags.get(PHOTOMETRIC) != 0
+    return raw_planes and not plain
+
+
+def _grey_range(image: Image.Image) -> tuple[int, int]:
+    """The values that mean black and white in an image of mode `I;16`, by the tags of a TIFF."""
+    tags = getattr(image, "tag_v2", {})
+    white = 4095 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535
+    return (white, 0) if tags.get(PHOTOMETRIC) == 0 else (0, white)
+
+
+def _grey_from_16_bits(image: Image.Image, black: int, white: int) -> Image.Image:
+    """Scales black..white to 0..255 and shows transparent pixels on white.
+
+    Pillow's own conversion to 8 bits clips at 255.
+    """
+    import numpy as np
+    from PIL import Image
+
+    values = np.asarray(image)
+    grey = np.rint((values.astype(np.float32) - black) * (255 / (white - black)))
+    grey[values == image.info.get("transparency", -1)] = 255
+    return Image.fromarray(grey.astype(np.uint8))
