@@ -1,7 +1,7 @@
 """DSON's layer as a few GPU kernels; `bne.methods.dson` says the same in plain PyTorch.
 
 As in `bne.core.kernels.layers`, activations are read once for the statistics and once to normalise,
-and in the backward pass twice for the gradient. Everything in between is of the size of the statistics.
+and in the backward pass twice for the gradient. Everything in between has the statistics' size.
 """
 
 from __future__ import annotations
