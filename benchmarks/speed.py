@@ -261,7 +261,7 @@ def forward(network: nn.Module, images: Tensor, case: Case) -> Callable[[], Tens
         return partial(network, images, domains, own_branch=case.work == "warm-up")
     if case.work == "warm-up":
         return partial(network, images, domains)
-    return lambda: network.explain(images, domains).logits
+    return lambda: network(images, domains)
 
 
 def make_network(case: Case, settings: Settings) -> nn.Module:

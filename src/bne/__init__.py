@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bne.core import distances
+    from bne.core.convert import convert
     from bne.core.distances import bhattacharyya, uniform, wasserstein
     from bne.core.embedding import Embedding
-    from bne.core.ensemble import DomainEnsemble, Prediction, convert, revert
+    from bne.core.ensemble import DomainEnsemble
     from bne.core.norm import DomainBatchNorm
+    from bne.core.prediction import Prediction
 
 __all__ = [
     "DomainBatchNorm",
@@ -23,7 +25,6 @@ __all__ = [
     "bhattacharyya",
     "convert",
     "distances",
-    "revert",
     "uniform",
     "wasserstein",
 ]
@@ -32,8 +33,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "distances": ("bhattacharyya", "uniform", "wasserstein"),
     "embedding": ("Embedding",),
-    "ensemble": ("DomainEnsemble", "Prediction", "convert", "revert"),
+    "convert": ("convert",),
+    "ensemble": ("DomainEnsemble",),
     "norm": ("DomainBatchNorm",),
+    "prediction": ("Prediction",),
 }
 
 

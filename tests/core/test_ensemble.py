@@ -1,9 +1,11 @@
 import copy
 import pickle
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import bne
@@ -49,7 +51,7 @@ def compare_compiled(net, call, *inputs):
 
 class TestEvaluation:
     def test_shapes(self, net, images):
-        out = net.explain(images)
+        out = net(images, details=True)
         assert out.logits.shape == (7, 4)
         assert out.weights.shape == out.distances.shape == (7, 3)
         assert out.branch_logits.shape == (7, 3, 4)
@@ -57,7 +59,7 @@ class TestEvaluation:
         assert out.embedding.layers == ("1", "4")
 
     def test_the_parts_make_the_whole(self, net, images):
-        out = net.explain(images)
+        out = net(images, details=True)
         torch.testing.assert_close(net(images), out.logits)
         torch.testing.assert_close(
             out.distances, bne.wasserstein(net.embed(images), net.domain_embeddings())
@@ -68,32 +70,32 @@ class TestEvaluation:
             out.logits, torch.einsum("nk,nkc->nc", out.weights, out.branch_logits)
         )
         for index, name in enumerate(DOMAINS):
-            own = net(images, domains=[name] * len(images))
+            own = net(images, [name] * len(images), own_branch=True)
             torch.testing.assert_close(own, out.branch_logits[:, index])
 
     def test_an_image_does_not_depend_on_its_batch(self, net, images):
-        out = net.explain(images)
+        out = net(images, details=True)
         for i in range(len(images)):
-            alone = net.explain(images[i : i + 1])
+            alone = net(images[i : i + 1], details=True)
             torch.testing.assert_close(alone.logits[0], out.logits[i])
             torch.testing.assert_close(alone.weights[0], out.weights[i])
 
     def test_nothing_is_updated(self, net, images, ids):
         before = copy.deepcopy(net.state_dict())
-        net.explain(images)
-        net(images, domains=ids)
+        net(images, details=True)
+        net(images, ids, own_branch=True)
         for name, value in net.state_dict().items():
             torch.testing.assert_close(value, before[name], rtol=0, atol=0)
 
     @pytest.mark.parametrize("max_images", [1, 3, 7, 100])
     @pytest.mark.parametrize("max_branches", [None, 1, 2, 5])
     def test_chunks_change_nothing(self, net, images, ids, max_images, max_branches):
-        whole, own = net.explain(images), net(images, domains=ids)
+        whole, own = net(images, details=True), net(images, ids, own_branch=True)
         largest = []
         net.model[0].register_forward_hook(lambda m, i, o: largest.append(len(o)))
         net.max_images, net.max_branches = max_images, max_branches
-        assert_same(net.explain(images), whole)
-        torch.testing.assert_close(net(images, domains=ids), own)
+        assert_same(net(images, details=True), whole)
+        torch.testing.assert_close(net(images, ids, own_branch=True), own)
         assert max(largest) <= max_images * (max_branches or 3)
 
     def test_embeddings_too_are_made_in_chunks(self, net, images):
@@ -108,7 +110,7 @@ class TestEvaluation:
         self, images, ids, training
     ):
         net = bne.convert(Pair(), DOMAINS).train(training)
-        logits, features = net(images, domains=ids)
+        logits, features = net(images, ids, own_branch=True)
         assert logits.shape == (7, 4)
         torch.testing.assert_close(features, net.model.net[0](images))
 
@@ -117,9 +119,9 @@ class TestEvaluation:
         assert net(torch.randn(0, 3, 16, 16)).shape == (0, 4)
 
     def test_probabilities_are_mixed_as_such(self, net, images):
-        logits = net.explain(images)
+        logits = net(images, details=True)
         net.mix = "probabilities"
-        out = net.explain(images)
+        out = net(images, details=True)
         expected = torch.einsum("nk,nkc->nc", logits.weights, logits.branch_logits.softmax(2))
         torch.testing.assert_close(out.logits.exp(), expected)
 
@@ -133,7 +135,7 @@ class TestEvaluation:
     def test_dense_predictions_are_mixed_too(self, images):
         dense = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
         net = randomise_norms(bne.convert(dense, DOMAINS)).eval()
-        out = net.explain(images)
+        out = net(images, details=True)
         expected = torch.einsum("nk,nkchw->nchw", out.weights, out.branch_logits)
         torch.testing.assert_close(out.logits, expected)
 
@@ -145,7 +147,7 @@ class TestEvaluation:
         for layer in (net.model[1], net.model[4]):
             piece = point.slices[layer.name]
             layer.running_mean[1], layer.running_var[1] = point.mean[0, piece], point.var[0, piece]
-        out = net.explain(images)
+        out = net(images, details=True)
         assert out.distances[0, 1] < 1e-10
         torch.testing.assert_close(out.weights[0], torch.tensor([0.0, 1.0, 0.0]))
         torch.testing.assert_close(out.logits[0], out.branch_logits[0, 1])
@@ -159,14 +161,14 @@ class TestOptions:
         assert net.embed(images).layers == net.domain_embeddings().layers == ("4",)
         embedding = all_layers.eval().embed(images).select(["4"])
         expected = bne.wasserstein(embedding, all_layers.domain_embeddings())
-        torch.testing.assert_close(net.explain(images).distances, expected)
+        torch.testing.assert_close(net(images, details=True).distances, expected)
 
     def test_a_distance_of_ones_own(self, images):
         def to_the_first(a, b):
             return torch.tensor([1.0, 1e9, 1e9]).expand(len(a), len(b))
 
         net = randomise_norms(bne.convert(small_cnn(), DOMAINS, distance=to_the_first)).eval()
-        out = net.explain(images)
+        out = net(images, details=True)
         torch.testing.assert_close(out.logits, out.branch_logits[:, 0])
 
     @pytest.mark.parametrize(
@@ -205,11 +207,91 @@ class Pair(nn.Module):
         return self.net(x), self.net[0](x)
 
 
+class Answer(nn.Module):
+    """A network whose logits are in what it returns: an object, a dict, a tuple."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.net, self.kind = small_cnn(), kind
+
+    def forward(self, images):
+        return self.kind(self.net(images))
+
+
+class TestOutputsAndShortcuts:
+    @pytest.mark.parametrize(
+        ("kind", "output"),
+        [
+            (lambda logits: SimpleNamespace(logits=logits), "logits"),
+            (lambda logits: {"logits": logits}, "logits"),
+            (lambda logits: (0, logits), 1),
+            (lambda logits: {"a": [logits]}, lambda answer: answer["a"][0]),
+        ],
+    )
+    def test_logits_are_found_in_what_a_network_returns(self, images, ids, kind, output):
+        model = randomise_norms(Answer(kind))
+        net = bne.convert(model, DOMAINS, output=output, max_images=3).eval()
+        plain = model.net.eval()(images)
+        torch.testing.assert_close(net(images), plain)
+        torch.testing.assert_close(net(images, ids, own_branch=True), plain)
+        assert net.train()(images, ids).shape == plain.shape
+
+    def test_layers_stay_as_they_are_without_shortcuts(self, images, ids):
+        model = nn.Sequential(*small_cnn()[:3], nn.MaxPool2d(2), *small_cnn()[3:])
+        quick = randomise_norms(bne.convert(model, DOMAINS))
+        net = bne.convert(model, DOMAINS, shortcuts=False)
+        net.load_state_dict(quick.state_dict())
+        kinds = [type(layer) for layer in net.model if not isinstance(layer, bne.DomainBatchNorm)]
+        assert kinds == [type(m) for m in model if not isinstance(m, nn.BatchNorm2d)]
+        assert type(quick.model[0]) is not nn.Conv2d
+        torch.testing.assert_close(net.eval()(images), quick.eval()(images))
+        torch.testing.assert_close(net.train()(images, ids), quick.train()(images, ids))
+
+    @pytest.mark.parametrize("mix", ["logits", "probabilities", "statistics"])
+    @pytest.mark.parametrize(
+        ("domains", "distance"), [(["all"], "wasserstein"), (DOMAINS, "uniform")]
+    )
+    def test_weights_that_are_always_the_same_need_no_instance_pass(
+        self, images, mix, domains, distance
+    ):
+        net = bne.convert(small_cnn(), domains, distance=distance, mix=mix)
+        net = randomise_norms(net).eval()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(bne.DomainBatchNorm, "by_instance", None)
+            logits = net(images)
+            trained = copy.deepcopy(net).train()(images, [0] * len(images))
+        torch.testing.assert_close(logits, net(images, details=True).logits)
+        details = net.train()(images, [0] * len(images), details=True)
+        torch.testing.assert_close(trained, details.logits)
+
+    def test_a_prediction_has_probabilities_and_the_nearest_domain(self, net, images):
+        out = net(images, details=True)
+        torch.testing.assert_close(out.probabilities, F.softmax(net(images), 1))
+        assert out.nearest_domain == [net.domains[i] for i in out.weights.argmax(1)]
+
+    def test_all_branches_can_be_had_whatever_is_run(self, net, images):
+        expected = net(images, details=True).branch_logits
+        net.nearest, net.max_images = 1, 3
+        torch.testing.assert_close(net.branches(images), expected)
+
+
 class TestBadInput:
     def test_training_needs_domains(self, net, images):
-        for call in (net.train(), net.explain):
+        for details in (False, True):
             with pytest.raises(ValueError, match="every image needs its domain"):
-                call(images)
+                net.train()(images, details=details)
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda net, images, ids: net(images, ids), "own_branch=True"),
+            (lambda net, images, ids: net(images, own_branch=True), "domains="),
+            (lambda net, images, ids: net(images, ids, own_branch=True, details=True), "details"),
+        ],
+    )
+    def test_calls_that_mean_nothing_are_refused(self, net, images, ids, call, message):
+        with pytest.raises(ValueError, match=message):
+            call(net.eval(), images, ids)
 
     @pytest.mark.parametrize(
         ("domains", "message"),
@@ -229,13 +311,13 @@ class TestBadInput:
     )
     def test_wrong_domains(self, net, images, domains, message):
         with pytest.raises((ValueError, TypeError), match=message):
-            net(images, domains=domains)
+            net(images, domains, own_branch=True)
 
     @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.int32])
     def test_domains_of_any_whole_numbers(self, net, images, ids, dtype):
-        expected = net(images, domains=ids)
-        torch.testing.assert_close(net(images, domains=ids.to(dtype)), expected)
-        torch.testing.assert_close(net(images, domains=ids.tolist()), expected)
+        expected = net(images, ids, own_branch=True)
+        torch.testing.assert_close(net(images, ids.to(dtype), own_branch=True), expected)
+        torch.testing.assert_close(net(images, ids.tolist(), own_branch=True), expected)
 
     def test_a_named_layer_without_instance_variance(self):
         model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2), nn.BatchNorm1d(2))
@@ -245,14 +327,14 @@ class TestBadInput:
 
     def test_unknown_branch(self, net):
         with pytest.raises(ValueError, match=r"'music'.*'art', 'cartoon', 'photo'"):
-            net.branch("music")
+            net.to_plain("music")
 
     def test_auxiliary_outputs_cannot_be_mixed(self, images, ids):
         for options in ({}, {"mix": "statistics"}):
-            with pytest.raises(TypeError, match="gave a tuple: turn its auxiliary outputs off"):
+            with pytest.raises(TypeError, match=r"gave a tuple.*output="):
                 bne.convert(Pair(), DOMAINS, **options).eval()(images)
         with pytest.raises(TypeError, match="gave a tuple"):
-            bne.convert(Pair(), DOMAINS, max_images=3).eval()(images, domains=ids)
+            bne.convert(Pair(), DOMAINS, max_images=3).eval()(images, ids, own_branch=True)
 
     def test_a_failed_pass_leaves_the_network_usable(self, net, images):
         expected = net(images)
@@ -280,7 +362,7 @@ class TestStateDicts:
     def test_an_assigned_plain_state_can_be_trained(self, images, ids):
         net = bne.convert(small_cnn(), DOMAINS)
         net.load_state_dict(small_cnn().state_dict(), assign=True)
-        net.train()(images, domains=ids)
+        net.train()(images, ids, own_branch=True)
         assert not torch.equal(net.model[1].running_mean[0], net.model[1].running_mean[1])
 
     def test_its_own_state_loads(self, net, images):
@@ -308,9 +390,9 @@ class TestMachinery:
             torch.testing.assert_close(net(images), expected)
 
     def test_autocast_keeps_distances_in_float32(self, net, images):
-        exact = net.explain(images)
+        exact = net(images, details=True)
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            out = net.explain(images)
+            out = net(images, details=True)
         assert out.branch_logits.dtype == torch.bfloat16
         for tensor in (out.embedding.mean, out.distances, out.weights):
             assert tensor.dtype == torch.float32
@@ -325,7 +407,7 @@ class TestMachinery:
             )
         images = images.to(memory_format=torch.channels_last)
         net(images)
-        net.train().explain(images, ids)
+        net.train()(images, ids, details=True)
         assert seen
         assert all(seen)
 
@@ -336,12 +418,13 @@ class TestMachinery:
         net.max_branches = max_branches
         images = images.to(memory_format=torch.channels_last)
         net(images)
-        net.train().explain(images, ids)
+        net.train()(images, ids, details=True)
         assert set(seen) == {images.stride()}
 
     @pytest.mark.parametrize("training", [False, True])
     def test_each_images_own_branch_compiles_without_graph_breaks(self, net, images, ids, training):
-        compare_compiled(net.train(training), lambda net: net.forward, images, ids)
+        own_branch = lambda net: lambda *batch: net(*batch, own_branch=True)  # noqa: E731
+        compare_compiled(net.train(training), own_branch, images, ids)
 
     @pytest.mark.parametrize(
         "options",
@@ -356,7 +439,7 @@ class TestMachinery:
     )
     def test_predictions_compile_without_graph_breaks(self, images, options):
         net = randomise_norms(bne.convert(small_cnn(), DOMAINS, **options)).eval()
-        compare_compiled(net, lambda net: lambda images: net.explain(images).logits, images)
+        compare_compiled(net, lambda net: lambda images: net(images), images)
 
     @pytest.mark.parametrize(
         "options",
@@ -370,7 +453,7 @@ class TestMachinery:
     )
     def test_distance_training_compiles_without_graph_breaks(self, images, ids, options):
         net = randomise_norms(bne.convert(small_cnn(), DOMAINS, **options)).train()
-        compare_compiled(net, lambda net: lambda *batch: net.explain(*batch).logits, images, ids)
+        compare_compiled(net, lambda net: lambda *batch: net(*batch), images, ids)
 
     def test_compiled_for_any_batch_and_mode(self, net, images, ids):
         reference = copy.deepcopy(net)
@@ -380,8 +463,10 @@ class TestMachinery:
             torch.testing.assert_close(compiled(images[:count]), reference(images[:count]))
         net.train(), reference.train()
         for count in (6, 7):
-            ours = compiled(images[:count], domains=ids[:count])
-            torch.testing.assert_close(ours, reference(images[:count], domains=ids[:count]))
+            ours = compiled(images[:count], ids[:count], own_branch=True)
+            torch.testing.assert_close(
+                ours, reference(images[:count], ids[:count], own_branch=True)
+            )
         net.eval(), reference.eval()
         torch.testing.assert_close(compiled(images), reference(images))
 
@@ -391,7 +476,7 @@ class TestMachinery:
 
     def test_one_network_in_two_threads(self, net, images):
         """Each thread is in the middle of its own pass while the other one is too."""
-        expected = net.explain(images)
+        expected = net(images, details=True)
         meeting = threading.Barrier(2, timeout=30)
 
         def meet(module, inputs, output):
@@ -402,10 +487,10 @@ class TestMachinery:
 
         def own_branch():
             for domain in ("art", "photo", "cartoon"):
-                results[domain] = net(images, domains=[domain] * len(images))
+                results[domain] = net(images, [domain] * len(images), own_branch=True)
 
         def mixture():
-            results["mixture"] = net.explain(images)
+            results["mixture"] = net(images, details=True)
             meeting.wait()  # two passes there, three here
 
         threads = [threading.Thread(target=target) for target in (own_branch, mixture)]

@@ -23,9 +23,9 @@ def without_bias(layer):
 def both(monkeypatch, net, images):
     """The branches' answers with layers prepared at once, and each by itself."""
     monkeypatch.setattr(ensemble, "pays", lambda images, copies: True)
-    at_once = net.explain(images)
+    at_once = net(images, details=True)
     monkeypatch.undo()
-    return at_once.branch_logits, net.explain(images).branch_logits
+    return at_once.branch_logits, net(images, details=True).branch_logits
 
 
 @pytest.mark.parametrize("options", [{}, {"nearest": 2}])

@@ -17,10 +17,10 @@ def test_statistics_may_change_between_a_pass_and_its_backward(domains, order):
     images = torch.randn(6, 3, 8, 8, dtype=torch.double)
     ids = torch.arange(6) % len(domains)
     if order == "two steps":
-        loss = net.explain(images, ids).logits.sum() + net.explain(2 * images, ids).logits.sum()
+        loss = net(images, ids).sum() + net(2 * images, ids).sum()
     else:
         loss = net.eval()(images[:1]).sum()
-        net.train()(images, domains=ids)
+        net.train()(images, ids, own_branch=True)
     loss.backward()
     assert all(p.grad.isfinite().all() for p in net.parameters())
 
@@ -30,7 +30,7 @@ def test_a_graph_that_is_kept_can_be_run_backward_again(max_branches):
     torch.manual_seed(0)
     net = bne.convert(small_cnn(), ["a", "b"], max_branches=max_branches).double().train()
     images, ids = torch.randn(6, 3, 8, 8, dtype=torch.double), torch.arange(6) % 2
-    loss = net.explain(images, ids).logits.square().sum()
+    loss = net(images, ids).square().sum()
     once = torch.autograd.grad(loss, tuple(net.parameters()), retain_graph=True)
     again = torch.autograd.grad(loss, tuple(net.parameters()))
     for one, other in zip(once, again, strict=True):
@@ -63,13 +63,13 @@ def test_no_gradient_goes_through_the_weights_unless_wanted(weight_gradient):
     net = bne.convert(
         small_cnn(), DOMAINS, distance=Scaled(), weight_gradient=weight_gradient
     ).train()
-    out = net.explain(torch.randn(6, 3, 16, 16), torch.arange(6) % 3)
+    out = net(torch.randn(6, 3, 16, 16), torch.arange(6) % 3, details=True)
     assert out.weights.requires_grad == weight_gradient
 
 
 def test_single_branches_can_be_trained_by_their_logits():
     net = bne.convert(small_cnn(), DOMAINS, nearest=2)
-    out = net.train().explain(torch.randn(6, 3, 16, 16), torch.arange(6) % 3)
+    out = net.train()(torch.randn(6, 3, 16, 16), torch.arange(6) % 3, details=True)
     run = out.branch_logits.isfinite()
     assert run.any(2).sum(1).tolist() == [2] * 6
     out.branch_logits[run].sum().backward()
@@ -84,6 +84,6 @@ def test_dead_channels_keep_everything_finite():
         net.model[0].weight[:2] = 0
         net.model[1].weight[:2] = 0
     images, ids = torch.randn(9, 3, 16, 16), torch.arange(9) % 3
-    out = net.train().explain(images, ids)
+    out = net.train()(images, ids, details=True)
     F.cross_entropy(out.logits, torch.zeros(9, dtype=torch.long)).backward()
     assert all(parameter.grad.isfinite().all() for parameter in net.parameters())

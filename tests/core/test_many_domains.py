@@ -40,7 +40,7 @@ def rows_run(net, images, *domains):
     """How many images the network itself is given for one mixture, pass by pass."""
     counts = []
     handle = net.model.register_forward_pre_hook(lambda _, given: counts.append(len(given[0])))
-    net.explain(images, *domains)
+    net(images, *domains, details=True)
     handle.remove()
     return counts
 
@@ -50,14 +50,14 @@ class TestNearest:
         some = with_nearest(net, len(DOMAINS))
         torch.testing.assert_close(some(images), net(images), rtol=0, atol=0)
         for one in (net.train(), some.train()):
-            F.cross_entropy(one.explain(images, ids).logits, ids % 4).backward()
+            F.cross_entropy(one(images, ids), ids % 4).backward()
         for ours, theirs in zip(some.parameters(), net.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0)
 
     @pytest.mark.parametrize("number", [1, 2, 4])
     def test_the_nearest_are_mixed_by_their_own_distances(self, net, images, number):
-        whole = net.explain(images)
-        out = with_nearest(net, number).explain(images)
+        whole = net(images, details=True)
+        out = with_nearest(net, number)(images, details=True)
         torch.testing.assert_close(out.distances, whole.distances)
         for image in range(len(images)):
             near = whole.distances[image].argsort()[:number]
@@ -86,7 +86,7 @@ class TestNearest:
         warm = copy.deepcopy(net).train()
         warm(images, ids)
         some = with_nearest(net, number).train()
-        out = some.explain(images, ids)
+        out = some(images, ids, details=True)
         assert (out.weights.gather(1, ids.unsqueeze(1)) > 0).all()
         assert ((out.weights > 0).sum(1) == number).all()
         for ours, theirs in zip(domain_layers(some), domain_layers(warm), strict=True):
@@ -95,24 +95,24 @@ class TestNearest:
 
     @pytest.mark.parametrize("number", [2, 4])
     def test_training_gradients_are_those_of_a_plain_loop(self, net, images, ids, number):
-        near = net.explain(images).distances.argsort().tolist()  # chosen before the step
+        near = net(images, details=True).distances.argsort().tolist()  # chosen before the step
         some, loop = with_nearest(net, number).train(), copy.deepcopy(net).train()
-        whole, logits = loop.explain(images, ids), []
+        whole, logits = loop(images, ids, details=True), []
         for image, own in enumerate(ids.tolist()):
             run = [own, *(domain for domain in near[image] if domain != own)][:number]
             inverse = 1 / whole.distances[image, run]
             logits.append(inverse / inverse.sum() @ whole.branch_logits[image, run])
         F.cross_entropy(torch.stack(logits), ids % 4).backward()
-        F.cross_entropy(some.explain(images, ids).logits, ids % 4).backward()
+        F.cross_entropy(some(images, ids), ids % 4).backward()
         for ours, theirs in zip(some.parameters(), loop.parameters(), strict=True):
             torch.testing.assert_close(ours.grad, theirs.grad)
 
     def test_in_training_even_a_full_cache_runs_all_at_once(self, net, images, ids, monkeypatch):
         """One by one, a branch would lack the images that define its statistics."""
         one, other = (with_nearest(net, 3).train() for _ in range(2))
-        expected = one.explain(images, ids).logits
+        expected = one(images, ids)
         monkeypatch.setattr("bne.core.ensemble.CPU_VALUES", 1)
-        torch.testing.assert_close(other.explain(images, ids).logits, expected)
+        torch.testing.assert_close(other(images, ids), expected)
 
     def test_one_at_a_time_or_all_at_once(self, net, images):
         some = with_nearest(net, 3)
@@ -124,7 +124,7 @@ class TestNearest:
         some = with_nearest(net, 3).train()
         some.max_branches = 1
         with pytest.raises(ValueError, match="nearest and max_branches do not go together"):
-            some.explain(images, ids)
+            some(images, ids, details=True)
 
     def test_none_is_too_few(self):
         with pytest.raises(ValueError, match="nearest must be at least 1, not 0"):
@@ -140,10 +140,10 @@ class TestMixedStatistics:
 
     def test_each_layer_has_the_moments_of_the_mixture(self, mixed, net, images):
         """The plain network, its statistics drawn from the mixture's density by hand."""
-        out = mixed.explain(images)
-        torch.testing.assert_close(out.weights, net.explain(images).weights)
+        out = mixed(images, details=True)
+        torch.testing.assert_close(out.weights, net(images, details=True).weights)
         for number, weights in enumerate(out.weights.detach()):
-            plain = bne.revert(net).eval()
+            plain = net.to_plain().eval()
             for name, layer in ((layer.name, layer) for layer in domain_layers(net.model)):
                 second = layer.running_var + layer.running_mean.square()
                 mean = weights @ layer.running_mean
@@ -169,12 +169,12 @@ class TestMixedStatistics:
         model = randomise_norms(small_cnn()).double().eval()
         mixed = bne.convert(model, DOMAINS, mix="statistics")
         torch.testing.assert_close(mixed(images), model(images))
-        assert mixed.explain(images).branch_logits.isnan().all()
-        assert mixed.explain(images).branch_logits.shape == (10, 5, 4)
+        assert mixed(images, details=True).branch_logits.isnan().all()
+        assert mixed(images, details=True).branch_logits.shape == (10, 5, 4)
 
     def test_training_mixes_logits(self, mixed, net, images, ids):
-        ours = mixed.train().explain(images, ids).logits
-        torch.testing.assert_close(ours, net.train().explain(images, ids).logits)
+        ours = mixed.train()(images, ids)
+        torch.testing.assert_close(ours, net.train()(images, ids))
 
     def test_half_precision_keeps_the_statistics(self, mixed, images):
         with torch.autocast("cpu", torch.bfloat16):

@@ -164,7 +164,7 @@ def rows_convolved(monkeypatch, run):
 def test_answers_are_those_without_sharing(batch, name, options, gradients):
     net = differing(MADE[name](), **options).eval()
     with torch.set_grad_enabled(gradients):
-        ours, theirs = (one.explain(batch[0]) for one in (net, without_sharing(net)))
+        ours, theirs = (one(batch[0], details=True) for one in (net, without_sharing(net)))
     torch.testing.assert_close(ours.logits, theirs.logits)
     torch.testing.assert_close(ours.branch_logits, theirs.branch_logits, equal_nan=True)
 
@@ -185,7 +185,7 @@ def test_a_training_step_is_that_without_sharing(batch, name, options):
     net = differing(MADE[name](), **options).train()
     pair = net, without_sharing(net)
     for one in pair:
-        F.cross_entropy(one.explain(images, ids).logits, labels).backward()
+        F.cross_entropy(one(images, ids), labels).backward()
     ours, theirs = ([*one.buffers(), *(p.grad for p in one.parameters())] for one in pair)
     torch.testing.assert_close(ours, theirs)
 
@@ -201,17 +201,17 @@ def test_a_training_step_is_that_without_sharing(batch, name, options):
 )
 def test_images_are_convolved_once(batch, monkeypatch, options, without):
     net = differing(small_cnn(), **options).eval()
-    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0])) == [9]
+    assert rows_convolved(monkeypatch, lambda: net(batch[0], details=True)) == [9]
     plain = without_sharing(net)
-    assert rows_convolved(monkeypatch, lambda: plain.explain(batch[0])) == without
+    assert rows_convolved(monkeypatch, lambda: plain(batch[0], details=True)) == without
     assert rows_convolved(monkeypatch, lambda: [net.embed(batch[0]) for _ in "ab"]) == [9, 9]
 
 
 def test_training_without_the_weights_gradient_convolves_once_with_one(batch, monkeypatch):
     net = differing(small_cnn(), weight_gradient=False).train()
-    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9, 9]
+    assert rows_convolved(monkeypatch, lambda: net(batch[0], batch[2], details=True)) == [9, 9]
     net.weight_gradient = True
-    assert rows_convolved(monkeypatch, lambda: net.explain(batch[0], batch[2])) == [9]
+    assert rows_convolved(monkeypatch, lambda: net(batch[0], batch[2], details=True)) == [9]
 
 
 @pytest.mark.parametrize("dimensions", [1, 3])
@@ -249,7 +249,7 @@ def test_a_network_that_changes_its_input(batch, options):
     images, _, ids = batch
     nets = [differing(m, **options).train() for m in same_weights(ChangesInput(), Leaves())]
     mine = images.clone()
-    changed, left = (net.explain(mine, ids).logits for net in nets)
+    changed, left = (net(mine, ids) for net in nets)
     torch.testing.assert_close(changed, left)
     assert torch.equal(mine, images)
 
@@ -292,28 +292,28 @@ def test_the_gradient_reaches_the_images(batch):
 def test_a_call_within_a_call(batch):
     """A distance that places other images, by the network itself."""
     net = differing(small_cnn()).eval()
-    expected, plain = net.explain(batch[0]), net.distance
+    expected, plain = net(batch[0], details=True), net.distance
 
     def distance(embedding, known):
         net.distance = plain
-        net.explain(batch[0][:2] + 1)
+        net(batch[0][:2] + 1, details=True)
         return plain(embedding, known)
 
     net.distance = distance
-    torch.testing.assert_close(net.explain(batch[0]).logits, expected.logits)
+    torch.testing.assert_close(net(batch[0]), expected.logits)
 
 
 def test_a_copy_shares_by_itself(batch, monkeypatch):
     other = copy.deepcopy(differing(small_cnn()).eval())
-    assert rows_convolved(monkeypatch, lambda: other.explain(batch[0])) == [9]
+    assert rows_convolved(monkeypatch, lambda: other(batch[0], details=True)) == [9]
 
 
 def test_nothing_is_kept(batch):
     net = differing(small_cnn()).eval()
-    net.explain(batch[0])
+    net(batch[0], details=True)
     assert net._passes.shared is None
     with pytest.raises(RuntimeError):
-        net.explain(batch[0][:, :2])
+        net(batch[0][:, :2], details=True)
     assert net._passes.shared is None
 
 
@@ -327,10 +327,10 @@ def test_only_plain_convolutions_before_the_first_norm_are_shared():
     assert shared == ["1"]
 
 
-@pytest.mark.parametrize("back", [bne.revert, lambda net: net.branch("art")])
-def test_plain_networks_have_plain_convolutions(back):
+@pytest.mark.parametrize("domain", [None, "art"])
+def test_plain_networks_have_plain_convolutions(domain):
     model = small_cnn()
-    plain = back(bne.convert(model, DOMAINS))
+    plain = bne.convert(model, DOMAINS).to_plain(domain)
     assert list(map(type, plain)) == list(map(type, model))
     assert vars(plain[0]).keys() == vars(model[0]).keys()
     assert str(plain) == str(model)

@@ -183,7 +183,7 @@ def test_conversion_exchanges_poolings_and_reversion_puts_them_back():
     converted = bne.convert(network(), DOMAINS)
     assert type(converted.model[2]) is FusedMaxPool2d
     assert type(copy.deepcopy(converted).model[2]) is FusedMaxPool2d
-    assert type(bne.revert(converted)[2]) is nn.MaxPool2d
+    assert type(converted.to_plain()[2]) is nn.MaxPool2d
 
 
 @needs_kernels
@@ -192,12 +192,12 @@ def test_a_converted_network_with_the_kernels_is_that_without(uses):
     x, domains = images((6, 3, 8, 8)), torch.arange(6, device=DEVICE) % len(DOMAINS)
     for mode in (True, False):
         net.train(mode)
-        with_kernels = net(x, domains)
+        with_kernels = net(x, domains, own_branch=True)
         assert uses
         uses.clear()
         plain = copy.deepcopy(net)
         plain.model[2].__class__ = nn.MaxPool2d
-        torch.testing.assert_close(plain(x, domains), with_kernels)
+        torch.testing.assert_close(plain(x, domains, own_branch=True), with_kernels)
         assert not uses
 
 

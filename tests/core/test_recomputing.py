@@ -23,7 +23,7 @@ def trained(net, batch):
     images, labels, ids = batch
     net = copy.deepcopy(net).train()
     torch.manual_seed(1)
-    F.cross_entropy(net.explain(images, ids).logits, labels).backward()
+    F.cross_entropy(net(images, ids), labels).backward()
     return net
 
 
@@ -68,7 +68,7 @@ def test_activations_of_branches_are_not_kept(batch):
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(count, lambda tensor: tensor):
-            net.double().train().explain(batch[0], batch[2])
+            net.double().train()(batch[0], batch[2], details=True)
         return total
 
     assert kept(1) < kept(None) / 2.5
@@ -80,13 +80,15 @@ def test_a_cuda_graph_refuses_to_repeat_what_is_random(batch):
     model.insert(6, nn.Dropout(0.5))
     net = bne.convert(model, DOMAINS, max_branches=1).double().cuda().train()
     images, _, ids = (tensor.cuda() for tensor in batch)
-    net.explain(images, ids)  # libraries set themselves up at their first use, not in a capture
+    net(
+        images, ids, details=True
+    )  # libraries set themselves up at their first use, not in a capture
     graph = torch.cuda.CUDAGraph()
     with (
         pytest.raises(RuntimeError, match="layer '6' draws random numbers"),
         torch.cuda.graph(graph),
     ):
-        net.explain(images, ids)
+        net(images, ids, details=True)
 
 
 def test_random_layers_are_found_by_name():

@@ -21,7 +21,7 @@ def assert_same_state(one, other):
 def test_reverting_at_once_gives_the_original_to_the_last_bit(domains):
     model = randomise_norms(small_cnn()).eval()
     before, x = copy.deepcopy(model), torch.randn(5, 3, 16, 16)
-    reverted = bne.revert(bne.convert(model, [str(d) for d in range(domains)]))
+    reverted = bne.convert(model, [str(d) for d in range(domains)]).to_plain()
     assert_same_state(reverted, before)
     assert_same_state(model, before)  # and conversion left it alone
     assert [type(m) for m in reverted.modules()] == [type(m) for m in before.modules()]
@@ -34,7 +34,7 @@ def test_reverting_at_once_gives_the_original_to_the_last_bit(domains):
 def test_reverting_after_training_pools_the_domains():
     net = bne.convert(small_cnn(), DOMAINS)
     layer = randomise_norms(net).model[1]
-    plain = bne.revert(net)[1]
+    plain = net.to_plain()[1]
     torch.testing.assert_close(plain.running_mean, layer.running_mean.mean(0))
     expected = layer.running_var.mean(0) + layer.running_mean.var(0, correction=0)
     torch.testing.assert_close(plain.running_var, expected)
@@ -43,15 +43,15 @@ def test_reverting_after_training_pools_the_domains():
 def test_a_branch_is_the_plain_network_of_its_domain():
     net = randomise_norms(bne.convert(small_cnn(), DOMAINS)).eval()
     x = torch.randn(5, 3, 16, 16)
-    expected = net.explain(x).branch_logits
+    expected = net(x, details=True).branch_logits
     for index, name in enumerate(DOMAINS):
-        branch = net.branch(name)
+        branch = net.to_plain(name)
         assert not list(domain_layers(branch))
         assert not branch.training
         torch.testing.assert_close(branch(x), expected[:, index])
     with torch.no_grad():
         branch[0].weight.zero_()  # an independent copy
-    torch.testing.assert_close(net.explain(x).branch_logits, expected)
+    torch.testing.assert_close(net(x, details=True).branch_logits, expected)
 
 
 def test_momentum_is_the_papers_or_kept():
@@ -60,7 +60,7 @@ def test_momentum_is_the_papers_or_kept():
     assert [layer.momentum for layer in paper.model] == [0.01, 0.01]
     kept = bne.convert(model, DOMAINS, momentum="keep")
     assert [layer.momentum for layer in kept.model] == [0.3, None]
-    assert [layer.momentum for layer in bne.revert(paper)] == [0.3, None]
+    assert [layer.momentum for layer in paper.to_plain()] == [0.3, None]
 
 
 def test_every_domain_counts_its_own_batches_from_0():
@@ -70,7 +70,7 @@ def test_every_domain_counts_its_own_batches_from_0():
     for other in bne.convert(model, DOMAINS, momentum="keep"), bne.convert(model, DOMAINS):
         other.load_state_dict(model.state_dict())
         still = other.model[1].running_mean.clone()
-        other(x, ids)
+        other(x, ids, own_branch=True)
         assert other.model[0].num_batches_tracked.tolist() == [1, 1, 0]
         torch.testing.assert_close(other.model[0].running_mean[1], x[2:].mean((0, 2, 3)))
         kept = other.model[1].momentum == 0  # for torch that is to leave them alone
@@ -90,7 +90,7 @@ def test_a_network_that_is_a_batch_norm_layer():
     net = bne.convert(nn.BatchNorm2d(3), DOMAINS).eval()
     x = torch.randn(2, 3, 4, 4)
     torch.testing.assert_close(net(x), nn.BatchNorm2d(3).eval()(x))
-    assert type(bne.revert(net)) is nn.BatchNorm2d
+    assert type(net.to_plain()) is nn.BatchNorm2d
 
 
 @pytest.mark.parametrize("registered", ["drop first", "act first"])
@@ -109,7 +109,7 @@ def test_fused_layers_keep_their_activation_and_drop(registered):
     net, x = bne.convert(model, DOMAINS).eval(), torch.randn(2, 3, 4, 4)
     torch.testing.assert_close(net(x), model(x))
     assert net.model[1].act.weight.requires_grad
-    reverted = bne.revert(net)
+    reverted = net.to_plain()
     assert type(reverted[1]) is timm_layers.BatchNormAct2d
     assert_same_state(reverted, model)
 
@@ -118,7 +118,7 @@ def test_synchronised_layers_stay_synchronised():
     model = nn.SyncBatchNorm.convert_sync_batchnorm(small_cnn())
     net = bne.convert(model, DOMAINS)
     assert all(layer.synchronised for layer in domain_layers(net))
-    assert type(bne.revert(net)[1]) is nn.SyncBatchNorm
+    assert type(net.to_plain()[1]) is nn.SyncBatchNorm
     assert not any(layer.synchronised for layer in domain_layers(bne.convert(small_cnn(), "a")))
 
 
@@ -129,7 +129,7 @@ def test_layers_without_statistics_or_parameters():
     net, image = bne.convert(model, DOMAINS).eval(), torch.randn(1, 3, 4, 4)
     torch.testing.assert_close(net(image), model(image))  # alone, an image is its own batch
     assert net.embed(image).layers == ("0",)
-    reverted = bne.revert(net)
+    reverted = net.to_plain()
     assert_same_state(reverted, model)
     assert reverted[1].running_mean is None
 
@@ -140,9 +140,9 @@ def test_statistics_that_are_no_longer_tracked_are_used_as_torch_does():
         layer.track_running_stats = False
     net, x = bne.convert(model, ["one"], momentum="keep"), torch.randn(5, 3, 16, 16).double()
     before = copy.deepcopy(model)
-    torch.testing.assert_close(net.train()(x, domains=[0] * 5), model.train()(x))
+    torch.testing.assert_close(net.train()(x, [0] * 5, own_branch=True), model.train()(x))
     assert_same_state(model, before)
-    assert_same_state(bne.revert(net), before)
+    assert_same_state(net.to_plain(), before)
     torch.testing.assert_close(net.eval()(x), model.eval()(x))
     assert net.embed(x).layers == net.domain_embeddings().layers == ("1", "4")
     assert bne.convert(model, DOMAINS, layers=["4"]).layers == ("4",)
@@ -155,8 +155,8 @@ def test_statistics_that_were_taken_away_stay_away(track):
     plain.track_running_stats = track
     model = nn.Sequential(plain).eval()
     net, image = bne.convert(model, DOMAINS), torch.randn(1, 3, 4, 4)
-    torch.testing.assert_close(net(image, domains=[0]), model(image))
-    assert_same_state(bne.revert(net), model)
+    torch.testing.assert_close(net(image, [0], own_branch=True), model(image))
+    assert_same_state(net.to_plain(), model)
     net.load_state_dict(model.state_dict())
 
 
@@ -167,7 +167,7 @@ def test_a_layer_with_a_scale_and_no_bias():
     nn.init.uniform_(plain.weight)
     net, x = bne.convert(model, DOMAINS).eval(), torch.randn(2, 3, 4, 4)
     torch.testing.assert_close(net(x), model(x))
-    assert_same_state(bne.revert(net), model)
+    assert_same_state(net.to_plain(), model)
 
 
 def test_frozen_parameters_stay_frozen():
@@ -175,7 +175,7 @@ def test_frozen_parameters_stay_frozen():
     model[1].weight.requires_grad_(False)
     net = bne.convert(model, DOMAINS)
     assert not net.model[1].weight.requires_grad
-    assert not bne.revert(net)[1].weight.requires_grad
+    assert not net.to_plain()[1].weight.requires_grad
 
 
 @pytest.mark.parametrize("affine", [True, False])
@@ -184,8 +184,8 @@ def test_half_precision_networks_have_float32_statistics(dtype, affine):
     model = randomise_norms(nn.Sequential(nn.BatchNorm2d(3, affine=affine))).to(dtype).eval()
     net, x = bne.convert(model, DOMAINS), torch.randn(2, 3, 4, 4, dtype=dtype)
     assert net.model[0].running_mean.dtype == torch.float32
-    assert net.branch("art")(x).dtype == dtype
-    assert_same_state(bne.revert(net), model)
+    assert net.to_plain("art")(x).dtype == dtype
+    assert_same_state(net.to_plain(), model)
 
 
 def test_the_mode_is_the_networks():
@@ -197,8 +197,8 @@ def test_the_mode_is_the_networks():
 def test_reverting_keeps_the_longest_count_of_batches():
     net = bne.convert(small_cnn(), DOMAINS)
     net.model[1].num_batches_tracked.copy_(torch.tensor([2, 9, 4]))
-    assert bne.revert(net)[1].num_batches_tracked == 9
-    assert net.branch("photo")[1].num_batches_tracked == 4
+    assert net.to_plain()[1].num_batches_tracked == 9
+    assert net.to_plain("photo")[1].num_batches_tracked == 4
 
 
 def test_the_layers_that_are_stood_for_take_no_memory():
@@ -259,11 +259,9 @@ def test_hooks_that_would_be_lost_are_refused(kind):
     bne.convert(model, DOMAINS)
 
 
-def test_only_networks_are_converted_and_reverted():
+def test_only_networks_are_converted():
     with pytest.raises(TypeError, match=r"nn\.Module, not 'resnet18'"):
         bne.convert("resnet18", DOMAINS)
-    with pytest.raises(TypeError, match=r"bne\.convert gave .* not a Sequential"):
-        bne.revert(small_cnn())
 
 
 @pytest.mark.parametrize("name", ["repvgg_a0", "mobileone_s0", "fastvit_t8"])
@@ -272,7 +270,7 @@ def test_a_branch_can_be_reparameterised_by_timm(name):
     from timm.utils.model import reparameterize_model
 
     model = randomise_norms(timm.create_model(name, num_classes=5)).double().eval()
-    branch = bne.convert(model, DOMAINS).branch("photo")
+    branch = bne.convert(model, DOMAINS).to_plain("photo")
     x = torch.randn(2, 3, 64, 64, dtype=torch.double)
     deployed = reparameterize_model(branch)
     assert sum(isinstance(m, nn.BatchNorm2d) for m in deployed.modules()) < sum(
@@ -286,8 +284,6 @@ def test_a_process_group_of_its_own_is_refused_in_one_sentence():
     model[1].process_group = object()
     with pytest.raises(ValueError, match=r"'1' is synchronised over a process group of its own"):
         bne.convert(model, DOMAINS)
-    with pytest.raises(ValueError, match=r"'1' is synchronised over a process group of its own"):
-        bne.DomainEnsemble(model, DOMAINS)
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.5, "always"])

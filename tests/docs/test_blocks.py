@@ -46,7 +46,7 @@ def _readme(names: dict[str, Any], output: str) -> None:
     assert "'photo': 0.3" in output
     assert names["loss"].isfinite()
     x = torch.rand(2, 3, 64, 64)
-    branch = names["net"].explain(x).branch_logits[:, 2]
+    branch = names["net"](x, details=True).branch_logits[:, 2]
     torch.testing.assert_close(names["photo"].eval()(x), branch)
 
 

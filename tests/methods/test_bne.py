@@ -14,11 +14,7 @@ def test_bne_warms_up_or_trains_by_distance(batch, distance_training):
     method = BNE(small_cnn(), DOMAINS).train()
     reference = copy.deepcopy(method.net)
     method.begin_epoch(1, warm_up=1 if distance_training else 2)
-    logits = (
-        reference.explain(images, domains).logits
-        if distance_training
-        else reference(images, domains)
-    )
+    logits = reference(images, domains, own_branch=not distance_training)
     torch.testing.assert_close(method.loss(*batch), F.cross_entropy(logits, labels))
     torch.testing.assert_close(method.eval().predict(images), reference.eval()(images))
 
@@ -43,7 +39,7 @@ def test_the_papers_three_policies(name, stages):
 def test_the_domain_loss_is_the_cross_entropy_of_the_weights(batch):
     images, labels, domains = batch
     method = create("bne-ce", randomise_norms(small_cnn()), DOMAINS, {"domain_loss": 0.5}).train()
-    out = copy.deepcopy(method.net).explain(images, domains)
+    out = copy.deepcopy(method.net)(images, domains, details=True)
     own = out.weights[torch.arange(9), domains]
     expected = F.cross_entropy(out.logits, labels) - 0.5 * own.log().mean()
     torch.testing.assert_close(method.loss(*batch), expected)
@@ -58,7 +54,9 @@ def test_the_domain_loss_is_finite_where_a_weight_vanishes(batch):
     assert loss.isfinite()
     loss.backward()
     assert distances.grad.isfinite().all()
-    assert method.net.explain(images, domains).weights[:, 1].log().isinf().all()  # the case is real
+    assert (
+        method.net(images, domains, details=True).weights[:, 1].log().isinf().all()
+    )  # the case is real
 
 
 @pytest.mark.parametrize("mix", ["logits", "probabilities"])

@@ -29,7 +29,7 @@ def test_prediction_against_a_loop_over_plain_networks(batch):
     for i in range(9):
         weights = logits[i].exp() / logits[i].exp().sum()
         for k, name in enumerate(DOMAINS):
-            own = method.net.branch(name).eval()(images[i : i + 1])[0]
+            own = method.net.to_plain(name).eval()(images[i : i + 1])[0]
             torch.testing.assert_close(out.branch_logits[i, k], own)
             expected[i] += weights[k] * own
     torch.testing.assert_close(out.domain_logits, logits)
@@ -42,7 +42,7 @@ def test_training_mixes_the_branches_of_distance_training(batch, factor):
     method = DNet(small_cnn(), DOMAINS, domain_loss=factor).train()
     randomise_norms(method.net)
     reference = copy.deepcopy(method.net)
-    branches = reference.explain(images, domains).branch_logits
+    branches = reference(images, domains, details=True).branch_logits
     logits = domain_logits(method, images)
     mixture = torch.einsum("nk,nkc->nc", logits.softmax(1), branches)
     expected = F.cross_entropy(mixture, labels) + factor * F.cross_entropy(logits, domains)
@@ -54,7 +54,7 @@ def test_the_warm_up_is_bnes(batch):
     images, labels, domains = batch
     method = create("dnet-ce", small_cnn(), DOMAINS).train()
     method.begin_epoch(0, warm_up=1)
-    logits = copy.deepcopy(method.net)(images, domains)
+    logits = copy.deepcopy(method.net)(images, domains, own_branch=True)
     torch.testing.assert_close(method(*batch), F.cross_entropy(logits, labels))
 
 

@@ -177,7 +177,7 @@ def test_dson_bne_weighs_the_branches_by_distance(batch):
     """Under a shared γ and β the instance pass, and so the weights, are plain BNE's."""
     images, _, _ = batch
     bne = BNE(small_cnn(), DOMAINS).eval()
-    method = create("dson-bne", bne.net.branch("art"), DOMAINS, {"affine": "shared"}).eval()
+    method = create("dson-bne", bne.net.to_plain("art"), DOMAINS, {"affine": "shared"}).eval()
     randomise_norms(bne.net)
     with torch.no_grad():
         for layer, other in zip(domain_layers(method.net), domain_layers(bne.net), strict=True):
@@ -215,14 +215,16 @@ def test_layers_with_one_value_a_channel_stay_batch_norm(batch):
     bne = BNE(model, DOMAINS, distance="uniform").train()
     with torch.no_grad():
         method.net.model[8].mixture.fill_(-40.0)  # plays no part
-    torch.testing.assert_close(method(*batch), F.cross_entropy(bne.net(images, domains), labels))
+    torch.testing.assert_close(
+        method(*batch), F.cross_entropy(bne.net(images, domains, own_branch=True), labels)
+    )
     torch.testing.assert_close(method.eval().predict(images), bne.eval().predict(images))
 
 
 def test_no_plain_network_does_the_same():
     method = DSON(small_cnn(), DOMAINS)
     with pytest.raises(ValueError, match="OptimisedNorm that stands for no plain layer"):
-        copy.deepcopy(method).net.branch("art")
+        copy.deepcopy(method).net.to_plain("art")
     with pytest.raises(ValueError, match="affine must be one of"):
         DSON(small_cnn(), DOMAINS, affine="none")
     with pytest.raises(ValueError, match="does not go with DSON"):

@@ -25,7 +25,7 @@ def by_definition(bne, images):
         1 / ((mean - m).square().sum() + (std - v.sqrt()).square().sum())
         for m, v in zip(known.mean, known.var, strict=True)
     ]
-    branches = [bne.net.branch(name).eval()(images) for name in DOMAINS]
+    branches = [bne.net.to_plain(name).eval()(images) for name in DOMAINS]
     mixture = sum(w * logits for w, logits in zip(similarity, branches, strict=True))
     return mixture / sum(similarity)
 

@@ -23,7 +23,7 @@ def test_every_convolution_is_normalised() -> None:
 
 def test_every_batch_norm_layer_is_in_the_embedding() -> None:
     net = bne.convert(models.build("small_cnn", num_classes=10), ["a", "b", "c"]).eval()
-    prediction = net.explain(torch.randn(5, 3, 32, 32))
+    prediction = net(torch.randn(5, 3, 32, 32), details=True)
     assert prediction.branch_logits.shape == (5, 3, 10)
     assert list(prediction.embedding.layers) == ["bn1", "bn2", "bn3", "bn4"]
 

@@ -144,7 +144,7 @@ def compare_distance_training(ensemble, batch, branch_statistics):
     step.loss.backward()
 
     ensemble.branch_statistics = branch_statistics
-    out = ensemble.train().explain(images, domains)
+    out = ensemble.train()(images, domains, details=True)
     F.cross_entropy(out.logits, labels).backward()
 
     assert_same_prediction(out, step)
@@ -154,16 +154,16 @@ def compare_distance_training(ensemble, batch, branch_statistics):
 def test_detached_weights_are_constants_in_the_backward_pass(ensemble, batch):
     images, labels, domains = batch
     reference, detached = copy.deepcopy(ensemble), copy.deepcopy(ensemble)
-    out = reference.train().explain(images, domains)
+    out = reference.train()(images, domains, details=True)
     logits = (out.weights.detach().unsqueeze(-1) * out.branch_logits).sum(1)
     F.cross_entropy(logits, labels).backward()
 
     detached.weight_gradient = False
-    F.cross_entropy(detached.train().explain(images, domains).logits, labels).backward()
+    F.cross_entropy(detached.train()(images, domains), labels).backward()
     for one, other in zip(reference.parameters(), detached.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad, **EXACT)
 
-    F.cross_entropy(ensemble.train().explain(images, domains).logits, labels).backward()
+    F.cross_entropy(ensemble.train()(images, domains), labels).backward()
     assert not torch.allclose(ensemble.model[0].weight.grad, detached.model[0].weight.grad)
 
 
@@ -171,14 +171,14 @@ def test_prediction(ensemble, batch):
     images, _, _ = batch
     stages, _ = stages_of(ensemble)
     assert_same_prediction(
-        ensemble.eval().explain(images), paper.predict(stages, list(images), len(DOMAINS))
+        ensemble.eval()(images, details=True), paper.predict(stages, list(images), len(DOMAINS))
     )
 
 
 def test_warm_up_step(ensemble, batch):
     images, labels, domains = batch
     stages, parameters = stages_of(ensemble)
-    logits = ensemble.train()(images, domains)
+    logits = ensemble.train()(images, domains, own_branch=True)
     F.cross_entropy(logits, labels).backward()
 
     expected = {}

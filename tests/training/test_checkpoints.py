@@ -119,7 +119,7 @@ def test_other_classes_domains_images_and_recipes_are_spelled_out(unfinished) ->
     for other, message in (
         (changed(images, classes=("dog", "house", "pear")), r"classes is .*'tree'.*'pear'"),
         (
-            changed(images, domains=("art", "film", "photo", "sketch")),
+            changed(images, ("art", "film", "photo", "sketch"), own_branch=True),
             r"training images.film is None there",
         ),
         (

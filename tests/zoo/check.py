@@ -206,10 +206,10 @@ def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) ->
     parameters = dict(model.named_parameters())
     net = bne.DomainEnsemble(model, DOMAINS, momentum="keep").eval()
     with norm_outputs(net.model) as layers:
-        net(images, domains=torch.arange(len(images)) % len(DOMAINS))
+        net(images, torch.arange(len(images)) % len(DOMAINS), own_branch=True)
     for (name, ours), (_, theirs) in zip(layers, original.layers, strict=True):
         _close(f"output of {name}", ours, theirs)  # which later layers may damp
-    out = net.explain(images)
+    out = net(images, details=True)
     for branch in range(len(DOMAINS)):
         _close("branch output", out.branch_logits[:, branch], original.evaluation)
     _close("mixture", out.logits, original.evaluation)
@@ -230,7 +230,7 @@ def same_in_training(model: nn.Module, images: Tensor, original: Behaviour) -> N
     for layer in domain_layers(net):
         layer.num_batches_tracked.fill_(10**6)  # past the start, when all batches are averaged
     torch.manual_seed(1)
-    outputs = tree_leaves(net(images, domains=DOMAINS[:1] * len(images)))
+    outputs = tree_leaves(net(images, DOMAINS[:1] * len(images), own_branch=True))
     for ours, theirs in zip(outputs, original.training, strict=True):
         _close("training output", ours, theirs)
     for layer in domain_layers(net):
@@ -260,12 +260,12 @@ def domains_kept_apart(model: nn.Module, images: Tensor) -> None:
     for layer in domain_layers(net):
         layer.running_mean += 0.2 * layer.running_var.sqrt() * torch.randn_like(layer.running_var)
         layer.running_var *= 0.7 + 0.7 * torch.rand_like(layer.running_var)
-    out = net.explain(images)
-    alone = net.explain(images[1:2])
+    out = net(images, details=True)
+    alone = net(images[1:2], details=True)
     _close("weights of an image alone", alone.weights, out.weights[1:2])
     _close("mixture of an image alone", alone.logits, out.logits[1:2])
     for branch, name in enumerate(DOMAINS):
-        _close(f"branch {name}", out.branch_logits[:, branch], net.branch(name)(images))
+        _close(f"branch {name}", out.branch_logits[:, branch], net.to_plain(name)(images))
 
 
 def buffers(model: nn.Module) -> dict[str, Tensor]:

@@ -1,108 +1,47 @@
 """A network as an ensemble of its domain branches (paper, sections 3.3 and 3.4)."""
 
 import copy
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bne.core import distances as distance_registry
-from bne.core.distances import Distance, inverse_weights
+from bne.core.distances import Distance, inverse_weights, uniform
 from bne.core.embedding import Embedding
 from bne.core.moments import Moments
 from bne.core.norm import DomainBatchNorm
 from bne.core.passes import Pass, Rule, Shared
+from bne.core.prediction import Prediction, mix, spread
 from bne.core.shortcuts import fold, pays, run_recomputed
-from bne.core.surgery import Momentum, check_copyable, domain_layers, install, remove
-
-
-@dataclass(frozen=True, eq=False)
-class Prediction:
-    """What the ensemble says of N images, and why.
-
-    Attributes:
-        logits: (N, classes), the mixture. Where probabilities are mixed, their logarithms.
-        weights: (N, K), the weight of each domain's branch; they add up to 1.
-        distances: (N, K), of each image from each domain.
-        branch_logits: (N, K, classes), each branch's own answer; NaN where it was not run.
-        embedding: where the images lie in the space of domains.
-    """
-
-    logits: Tensor
-    weights: Tensor
-    distances: Tensor
-    branch_logits: Tensor
-    embedding: Embedding
-
-    @classmethod
-    def cat(cls, parts: Sequence["Prediction"]) -> "Prediction":
-        """The predictions for several groups of images, one after another."""
-        return cls(
-            torch.cat([part.logits for part in parts]),
-            torch.cat([part.weights for part in parts]),
-            torch.cat([part.distances for part in parts]),
-            torch.cat([part.branch_logits for part in parts]),
-            Embedding.cat([part.embedding for part in parts]),
-        )
-
-
-def mix(branch_logits: Tensor, weights: Tensor, what: str) -> Tensor:
-    """Combines (N, K, classes, ...) by (N, K) into (N, classes, ...): logits or probabilities."""
-    weights = weights.view(*weights.shape, *(1,) * (branch_logits.ndim - 2))
-    if what != "probabilities":
-        return (weights * branch_logits).sum(1)
-    # Clamped, a weight of 0 has a finite logarithm and no gradient.
-    logarithms = weights.clamp_min(torch.finfo(weights.dtype).tiny).log()
-    return (logarithms + branch_logits.log_softmax(2)).logsumexp(1)
-
-
-def spread(chosen_logits: Tensor, chosen: Tensor, domains: int) -> Tensor:
-    """Puts (N, m, classes, ...) in their domains' places among (N, K, classes, ...)."""
-    count, _, *rest = chosen_logits.shape
-    places = chosen.view(*chosen.shape, *(1,) * len(rest)).expand_as(chosen_logits)
-    unknown = chosen_logits.new_full((count, domains, *rest), torch.nan)
-    return unknown.scatter(1, places, chosen_logits)
-
+from bne.core.surgery import Momentum, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
 """The domains of N images: indices or names. Indices in a GPU's memory are not checked."""
+
+Mix = Literal["logits", "probabilities", "statistics"]
+BranchStatistics = Literal["batch", "population"]
 
 CPU_VALUES = 2**20
 """Values of input images beyond which a CPU, its caches full, runs branches faster one by one."""
 
 
+Output = str | int | Callable[[Any], Tensor] | None
+"""Where the logits are in what a network returns: an attribute or key, a place, or a function."""
+
+
 class DomainEnsemble(nn.Module):
     """A network with one branch per domain, which share everything but batch-norm statistics.
 
-    Made by `bne.convert`. In evaluation every image is placed among the domains by its own
+    Made by `bne.convert`, which describes the arguments; those that are not described here are
+    attributes of the same name. In evaluation every image is placed among the domains by its own
     statistics, independently of the rest of its batch.
-
-    Args:
-        momentum: least share of a new batch in the running statistics, of which a domain's nth has
-            1/n, see `DomainBatchNorm`; None averages all batches, "keep" takes over each layer's
-            own.
-
-    All other arguments become attributes:
 
     Attributes:
         model: the network, with domain-aware batch-norm layers.
         domains: the K domains' names.
-        distance: from images to domains.
-        layers: the layers whose statistics are compared; None takes all that can be.
-        mix: what the weights combine: the branches' "logits" or their "probabilities", or, in
-            evaluation, the domains' "statistics" at every layer, so that any number of domains
-            costs two passes; training then mixes logits.
-        nearest: how many branches are run for each image, the nearest; None runs all. In training
-            an image's own branch, whose statistics it defines, is always among them. In evaluation
-            it means nothing where "statistics" are mixed.
-        branch_statistics: what branch k normalises by in distance training: the "batch" statistics
-            of domain k's own images, or its "population" statistics as in Algorithm 1's print.
-        weight_gradient: whether distance training shapes the space of domains through the weights.
-        max_images: the most images to treat at once in evaluation; None sets no limit.
-        max_branches: the most branches to run at once; None sets no limit. In training, branches
-            are then run again in the backward pass instead of being kept: less memory, more time.
     """
 
     def __init__(
@@ -110,20 +49,22 @@ class DomainEnsemble(nn.Module):
         model: nn.Module,
         domains: Iterable[str],
         *,
-        momentum: Momentum = 0.01,
-        distance: str | Distance = "wasserstein",
-        layers: Iterable[str] | None = None,
-        mix: Literal["logits", "probabilities", "statistics"] = "logits",
-        nearest: int | None = None,
-        branch_statistics: Literal["batch", "population"] = "batch",
-        weight_gradient: bool = True,
-        max_images: int | None = None,
-        max_branches: int | None = None,
+        momentum: Momentum,
+        distance: str | Distance,
+        layers: Iterable[str] | None,
+        mix: Mix,
+        nearest: int | None,
+        branch_statistics: BranchStatistics,
+        weight_gradient: bool,
+        max_images: int | None,
+        max_branches: int | None,
+        output: Output,
+        shortcuts: bool,
     ) -> None:
         super().__init__()
         self.domains = _checked_domains(domains)
-        _check_choice("mix", mix, ("logits", "probabilities", "statistics"))
-        _check_choice("branch_statistics", branch_statistics, ("batch", "population"))
+        _check_choice("mix", mix, get_args(Mix))
+        _check_choice("branch_statistics", branch_statistics, get_args(BranchStatistics))
         self.distance = distance_registry.get(distance) if isinstance(distance, str) else distance
         self.mix = mix
         self.nearest = _checked_limit("nearest", nearest)
@@ -131,51 +72,91 @@ class DomainEnsemble(nn.Module):
         self.weight_gradient = weight_gradient
         self.max_images = _checked_limit("max_images", max_images)
         self.max_branches = _checked_limit("max_branches", max_branches)
-        self.model = install(model, len(self.domains), momentum)
+        self.output = output
+        self.model = install(model, len(self.domains), momentum, shortcuts=shortcuts)
         self._passes = next(domain_layers(self.model)).passes
         self.layers = self._checked_layers(layers)
         self.training = model.training
         self.register_load_state_dict_pre_hook(_accept_plain_state)  # type: ignore[no-untyped-call]
 
-    def forward(self, images: Tensor, domains: Domains | None = None) -> Any:
-        """The mixture of all branches or, where domains are named, each image's own branch.
+    def forward(
+        self,
+        images: Tensor,
+        domains: Domains | None = None,
+        *,
+        own_branch: bool = False,
+        details: bool = False,
+    ) -> Any:
+        """The mixture of all branches or, with `own_branch`, each image under one domain alone.
 
-        In training the domains are needed: every image is run under its own, by the statistics of
-        its domain's images in this batch, which update the running ones (the warm-up).
+        - Training, `net(images, domains)`: the mixture of Algorithm 1 (distance training). Branch k
+          normalises by the statistics of domain k's images in this batch, which update the
+          running ones.
+        - Training, `net(images, domains, own_branch=True)`: the warm-up, each image under its own
+          domain.
+        - Evaluation, `net(images)`: the mixture, for images of any domain.
+        - Evaluation, `net(images, domains, own_branch=True)`: each image under the domain named.
 
         Args:
             images: (N, ...), whatever the network takes.
             domains: (N,), each image's domain.
+            own_branch: whether each image is run under its domain alone.
+            details: whether to return the weights, distances and branches beside the logits.
 
         Returns:
-            (N, classes); with domains, whatever the network returns.
+            (N, classes), or a `Prediction` with `details`; with `own_branch`, whatever the network
+            returns.
         """
-        if domains is None:
-            return self.explain(images).logits
-        ids = self._ids(domains, images)
-        if self.training:
-            return self._run(images, _under(ids, members=torch.ones_like(ids, dtype=torch.bool)))
-        parts = zip(self._chunks(images), self._chunks(ids), strict=True)
-        outputs = [self._run(part, _under(own, members=None)) for part, own in parts]
-        return torch.cat([_tensor(part) for part in outputs]) if len(outputs) > 1 else outputs[0]
-
-    def explain(self, images: Tensor, domains: Domains | None = None) -> Prediction:
-        """The mixture of all branches, with the weights it was made by.
-
-        In training this is the forward of distance training, Algorithm 1, and needs every image's
-        domain; in evaluation domains play no part.
-
-        Args:
-            images: (N, ...), whatever the network takes.
-            domains: (N,), each image's domain.
-        """
+        if own_branch:
+            if details:
+                raise ValueError("one branch has no details: leave own_branch or details out")
+            if domains is None:
+                raise ValueError("own_branch=True needs every image's domain: pass domains=")
+            return self._own_branch(images, self._ids(domains, images))
         if self.training:
             if domains is None:
                 raise ValueError(
                     "in training every image needs its domain: pass domains=, or call eval() first"
                 )
-            return self._mixture(images, self._ids(domains, images))
-        return Prediction.cat([self._mixture(part, None) for part in self._chunks(images)])
+            ids = self._ids(domains, images)
+            return self._mixture(images, ids) if details else self._logits(images, ids)
+        if domains is not None:
+            raise ValueError(
+                "in evaluation images are placed by their own statistics: leave domains out, or "
+                "write own_branch=True to run each image under the domain named for it"
+            )
+        parts = self._chunks(images)
+        if details:
+            return Prediction.cat([self._mixture(part, None) for part in parts])
+        return _joined([self._logits(part, None) for part in parts])
+
+    def branches(self, images: Tensor) -> Tensor:
+        """Each branch's own answer in evaluation, (N, K, classes), whatever `nearest` says.
+
+        Args:
+            images: (N, ...), whatever the network takes.
+        """
+        found = []
+        for part in self._chunks(images):
+            with Shared(self._passes, part):
+                found.append(self._branches(part, None, None))
+        return torch.cat(found)
+
+    def run(self, images: Tensor, rule: Rule, copies: int = 1) -> Any:
+        """Runs images through layers that normalise by a rule of one's own.
+
+        Args:
+            images: (N, ...), whatever the network takes.
+            rule: what is done at every `DomainBatchNorm`: takes the layer and its input, returns
+                the output.
+            copies: how many times every image is run; the input is all images, then all again.
+
+        Returns:
+            What the network returns for (copies * N) images.
+        """
+        alone = copies > 1 and self._passes.shared is None
+        with Shared(self._passes, images) if alone else nullcontext(), Pass(self._passes, rule):
+            return self._taken(self.model(self._passes.copies(images, copies)))
 
     def embed(self, images: Tensor) -> Embedding:
         """Where images lie in the space of domains: their statistics under instance normalisation.
@@ -195,25 +176,65 @@ class DomainEnsemble(nn.Module):
         names = population if self.layers is None else self.layers
         return Embedding.stack({name: population[name] for name in names})
 
-    def branch(self, domain: str) -> nn.Module:
-        """An independent copy of the plain network with one domain's statistics."""
-        return remove(copy.deepcopy(self).model, self._index(domain))
+    def to_plain(self, domain: str | None = None) -> nn.Module:
+        """An independent copy as an ordinary network, which knows no domains.
+
+        Args:
+            domain: whose statistics it has; None takes the centre of all domains, their means and
+                second moments averaged, which before any training gives the original back to the
+                last bit.
+
+        Raises:
+            ValueError: No domain has that name, or the layers are no batch norm, as DSON's.
+        """
+        index = None if domain is None else self._index(domain)
+        return remove(copy.deepcopy(self).model, index)
+
+    def _own_branch(self, images: Tensor, ids: Tensor) -> Any:
+        if self.training:
+            return self.run(images, _under(ids, members=torch.ones_like(ids, dtype=torch.bool)))
+        parts = zip(self._chunks(images), self._chunks(ids), strict=True)
+        return _joined([self.run(part, _under(own, members=None)) for part, own in parts])
+
+    def _logits(self, images: Tensor, domains: Tensor | None) -> Tensor:
+        """The mixture alone; weights that are the same for every image need no instance pass."""
+        count = len(self.domains)
+        some = self.nearest is not None and self.nearest < count
+        if count > 1 and (self.distance is not uniform or some):
+            return self._mixture(images, domains).logits
+        with Shared(self._passes, images):
+            members = self._members(images, domains)
+            exact = torch.promote_types(images.dtype, torch.float32)
+            weights = images.new_full((), 1 / count, dtype=exact).expand(images.shape[0], count)
+            if self.mix == "statistics" and not self.training:
+                return self._by_mixed_statistics(images, weights)
+            return mix(self._branches(images, None, members), weights, self.mix)
+
+    def _members(self, images: Tensor, domains: Tensor | None) -> Tensor | None:
+        """(N,), the domains if their images define the branches' statistics, otherwise None."""
+        if domains is None or self.branch_statistics == "batch":
+            return domains
+        with torch.no_grad():
+            self._own_branch(images, domains)  # Algorithm 1's first pass: update the statistics
+        return None
+
+    def _by_mixed_statistics(self, images: Tensor, weights: Tensor) -> Tensor:
+        return _tensor(self.run(images, lambda layer, x: layer.by_mixture(x, weights)))
 
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
         with Shared(self._passes, images):
-            members = domains
-            if domains is not None and self.branch_statistics == "population":
-                with torch.no_grad():
-                    self.forward(images, domains)  # Algorithm 1's first pass: update the statistics
-                members = None
+            members = self._members(images, domains)
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
                 embedding = self._embed(images)
             if self.mix == "statistics" and not self.training:
                 weights, distances = self._weigh(embedding)
-                logits = _tensor(self._run(images, lambda layer, x: layer.by_mixture(x, weights)))
+                logits = self._by_mixed_statistics(images, weights)
                 unknown = logits.new_full((), torch.nan)
-                branch_logits = unknown.expand(len(images), len(self.domains), *logits.shape[1:])
-                return Prediction(logits, weights, distances, branch_logits, embedding)
+                shape = images.shape[0], len(self.domains), *logits.shape[1:]
+                branch_logits = unknown.expand(shape)
+                return Prediction(
+                    logits, weights, distances, branch_logits, embedding, self.domains
+                )
             chosen = self._choose(embedding, domains)
             branch_logits = self._branches(images, chosen, members)
             with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
@@ -223,7 +244,7 @@ class DomainEnsemble(nn.Module):
             logits = mix(branch_logits, own, self.mix)
             if chosen is not None:
                 branch_logits = spread(branch_logits, chosen, len(self.domains))
-            return Prediction(logits, weights, distances, branch_logits, embedding)
+            return Prediction(logits, weights, distances, branch_logits, embedding, self.domains)
 
     def _weigh(self, embedding: Embedding, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The weights of the domains and their distances, (N, K); 0 for branches not chosen."""
@@ -281,10 +302,11 @@ class DomainEnsemble(nn.Module):
         rule = _under(ids, members)
         if self.training and self.max_branches is not None:
             again = _under(ids, members, track=False)
-            return run_recomputed(self.model, images, len(domains), self._passes, rule, again)
+            output = run_recomputed(self.model, images, len(domains), self._passes, rule, again)
+            return self._taken(output)
         if not self.training and pays(images, len(domains)):
             rule = fold(domain_layers(self.model), ids)
-        return self._run(images, rule, len(domains))
+        return self.run(images, rule, len(domains))
 
     def _embed(self, images: Tensor) -> Embedding:
         found: dict[str, list[Moments]] = {}
@@ -295,7 +317,7 @@ class DomainEnsemble(nn.Module):
                 found.setdefault(layer.name, []).append(moments)
             return x
 
-        self._run(images, rule)
+        self.run(images, rule)
         names = [layer.name for layer in domain_layers(self.model) if layer.name in found]
         if self.layers is not None:
             if missing := [name for name in self.layers if name not in found]:
@@ -303,10 +325,15 @@ class DomainEnsemble(nn.Module):
             names = list(self.layers)
         return Embedding.stack({name: _average(found[name]) for name in names})
 
-    def _run(self, images: Tensor, rule: Rule, copies: int = 1) -> Any:
-        """Sends images, each so many times, through layers that normalise by one rule."""
-        with Pass(self._passes, rule):
-            return self.model(self._passes.copies(images, copies))
+    def _taken(self, output: Any) -> Any:
+        """The logits in what the network returned."""
+        if self.output is None:
+            return output
+        if callable(self.output):
+            return self.output(output)
+        if isinstance(self.output, str) and not isinstance(output, Mapping):
+            return getattr(output, self.output)
+        return output[self.output]
 
     def _chunks(self, images: Tensor) -> tuple[Tensor, ...]:
         return images.split(self.max_images) if self.max_images and len(images) else (images,)
@@ -351,41 +378,17 @@ class DomainEnsemble(nn.Module):
         return f"domains={list(self.domains)}"
 
 
-def convert(model: nn.Module, domains: Iterable[str], **options: Any) -> DomainEnsemble:
-    """Gives every domain its own batch-norm statistics.
-
-    Every branch starts from the network's own statistics, so each answers as `model` does until
-    training tells them apart. `model` itself is left as it is.
-
-    Args:
-        model: any network with batch-norm layers.
-        domains: the domains' names.
-        **options: of `DomainEnsemble`.
-    """
-    check_copyable(model)
-    return DomainEnsemble(copy.deepcopy(model), domains, **options)
-
-
-def revert(ensemble: DomainEnsemble) -> nn.Module:
-    """An independent copy of the plain network; undoes `convert`.
-
-    Its statistics are those of all domains pooled, which before any training are the original's to
-    the last bit; its layers have counted the domains' batches alone. `DomainEnsemble.branch` gives
-    those of one domain.
-    """
-    if not isinstance(ensemble, DomainEnsemble):
-        kind = type(ensemble).__name__  # type: ignore[unreachable]
-        raise TypeError(f"only a network that bne.convert gave can be reverted, not a {kind}")
-    return remove(copy.deepcopy(ensemble).model, None)
-
-
 def _tensor(output: Any) -> Tensor:
     if not isinstance(output, Tensor):
         raise TypeError(
             f"only tensors can be mixed or joined, but the network gave a {type(output).__name__}: "
-            "turn its auxiliary outputs off"
+            "name the logits with convert(..., output=), or turn auxiliary outputs off"
         )
     return output
+
+
+def _joined(outputs: list[Any]) -> Any:
+    return outputs[0] if len(outputs) == 1 else torch.cat([_tensor(part) for part in outputs])
 
 
 def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:

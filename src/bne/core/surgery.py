@@ -46,7 +46,9 @@ def check_copyable(model: nn.Module) -> None:
             )
 
 
-def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module:
+def install(
+    model: nn.Module, num_domains: int, momentum: Momentum, *, shortcuts: bool = True
+) -> nn.Module:
     """Exchanges every batch-norm layer of `model`, in place, for a domain-aware one.
 
     Every domain starts from the layer's running statistics, and counts its own batches from 0. The
@@ -56,6 +58,7 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
         model: any network.
         num_domains: K.
         momentum: of the new layers; "keep" takes over each old layer's own.
+        shortcuts: whether plain convolutions and poolings get faster subclasses, see `bne.convert`.
     """
     if not (momentum is None or momentum == "keep" or _is_share(momentum)):
         raise ValueError(f"momentum must be between 0 and 1, None or 'keep', not {momentum!r}")
@@ -73,10 +76,11 @@ def install(model: nn.Module, num_domains: int, momentum: Momentum) -> nn.Module
             f"{type(model).__name__} has no batch-norm layer; "
             f"its normalisation layers are: {_norms(model)}"
         )
-    for module in _before(next(iter(layers)), model):
-        share(module, passes)
-    for module in model.modules():
-        fuse(module)
+    if shortcuts:
+        for module in _before(next(iter(layers)), model):
+            share(module, passes)
+        for module in model.modules():
+            fuse(module)
     return _exchange(model, layers)
 
 

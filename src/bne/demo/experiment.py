@@ -180,7 +180,7 @@ def _explain(
     shown = numbers[:: len(numbers) // SHOWN][:SHOWN]
     pixels = prepared.pixels[shown]
     with torch.inference_mode():
-        out = method.net.explain(transform(pixels.permute(0, 3, 1, 2)))
+        out = method.net(transform(pixels.permute(0, 3, 1, 2)), details=True)
     files = prepared.images.files
     classes = prepared.images.classes
     return tuple(

@@ -11,7 +11,8 @@ import torch
 
 from bne.core import distances
 from bne.core.embedding import Embedding
-from bne.core.ensemble import DomainEnsemble, Prediction
+from bne.core.ensemble import DomainEnsemble
+from bne.core.prediction import Prediction
 from bne.data.feed import Feed
 from bne.errors import DataError
 from bne.training.scores import batches
@@ -92,7 +93,7 @@ def view(method: Method, images: Tensor) -> View:
     out = method.explain(images)  # type: ignore[operator]  # torch types attributes as modules
     branch_logits = out.branch_logits
     if net.nearest is not None or net.mix == "statistics":
-        branch_logits = net._branches(images, None, None)  # the answer needed some of them at most
+        branch_logits = net.branches(images)  # the answer needed some of them at most
     points = known = None
     nearness = out.weights
     if isinstance(out, Prediction):

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.core.ensemble import DomainEnsemble, convert
+from bne.core.convert import convert
+from bne.core.ensemble import DomainEnsemble
 from bne.core.norm import DomainBatchNorm
 from bne.methods.method import Method
 from bne.methods.registry import register
@@ -102,7 +103,7 @@ class InstanceNorm(Method):
                 return layer.by_instance(x, count)[0]
             return layer.by_domain(x, everyone, members)
 
-        logits: Tensor = self.net._run(images, rule)
+        logits: Tensor = self.net.run(images, rule)
         return logits
 
     @torch.no_grad()

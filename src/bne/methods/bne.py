@@ -8,11 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.distances import Distance, nearness, uniform
-from bne.core.ensemble import DomainEnsemble, Prediction, convert
-from bne.core.ensemble import mix as combine
-from bne.core.moments import at_least_float32
-from bne.core.passes import Shared
+from bne.core.convert import convert
+from bne.core.distances import Distance, nearness
+from bne.core.ensemble import DomainEnsemble
+from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method
 from bne.methods.registry import register
@@ -53,7 +52,7 @@ class BranchMethod(Method):
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of the mixture or, in the warm-up, of each image's own branch."""
         if self.stage == WARM_UP:
-            return F.cross_entropy(self.net(images, domains), labels)
+            return F.cross_entropy(self.net(images, domains, own_branch=True), labels)
         return self.mixture_loss(images, labels, domains)
 
     @abstractmethod
@@ -63,7 +62,7 @@ class BranchMethod(Method):
     @torch.no_grad()
     def observe(self, images: Tensor, domains: Tensor) -> None:
         """Runs every image under its own domain."""
-        self.net(images, domains)
+        self.net(images, domains, own_branch=True)
 
 
 @register(
@@ -140,27 +139,19 @@ class BNE(BranchMethod):
 
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of the mixture and, if wanted, of the domain weights."""
-        out = self.net.explain(images, domains)
-        loss = F.cross_entropy(out.logits, labels)
-        if self.domain_loss:
-            # Not of the weights, whose own logarithm may be -inf.
-            loss = loss + self.domain_loss * F.cross_entropy(nearness(out.distances), domains)
-        return loss
+        if not self.domain_loss:
+            return F.cross_entropy(self.net(images, domains), labels)
+        out = self.net(images, domains, details=True)
+        # Not of the weights, whose own logarithm may be -inf.
+        of_domains = F.cross_entropy(nearness(out.distances), domains)
+        return F.cross_entropy(out.logits, labels) + self.domain_loss * of_domains
 
     def explain(self, images: Tensor) -> Prediction:
         """What `predict` says of images of unknown domain, and why, in evaluation mode."""
-        return self.net.explain(images)
+        prediction: Prediction = self.net(images, details=True)
+        return prediction
 
     def predict(self, images: Tensor) -> Tensor:
         """The mixture, weighted by each image's distances from the source domains."""
-        net = self.net
-        if net.distance is not uniform or net.nearest is not None or net.mix == "statistics":
-            return self.explain(images).logits
-        # Wherever an image lies, all branches weigh the same: no pass has to find it.
-        parts = []
-        for part in net._chunks(images):
-            with Shared(net._passes, part):
-                parts.append(net._branches(part, None, None))
-        branch_logits = at_least_float32(torch.cat(parts))
-        weights = torch.full_like(branch_logits[:, :, 0], 1 / len(net.domains))
-        return combine(branch_logits, weights, net.mix)
+        logits: Tensor = self.net(images)
+        return logits

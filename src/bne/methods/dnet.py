@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.ensemble import convert
+from bne.core.convert import convert
 from bne.core.norm import DomainBatchNorm
-from bne.core.passes import Shared
 from bne.core.surgery import Momentum, domain_layers
 from bne.methods.bne import BranchMethod, When
 from bne.methods.registry import register
@@ -107,8 +106,7 @@ class DNet(BranchMethod):
                 seen.append(self._domain_logits(layer, x[: x.shape[0] // branches], count))
             return layer.by_domain(x, ids, members)
 
-        with Shared(self.net._passes, images):
-            output: Tensor = self.net._run(images, rule, branches)
+        output: Tensor = self.net.run(images, rule, branches)
         branch_logits = output.unflatten(0, (branches, count)).transpose(0, 1)
         weights = seen[0].softmax(1)
         logits = (weights.unsqueeze(2) * branch_logits).sum(1)
