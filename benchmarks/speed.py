@@ -2,8 +2,6 @@
 
     PYTHONPATH=src python benchmarks/speed.py --out results/speed.jsonl
     PYTHONPATH=src python benchmarks/speed.py --only inference --device cpu --backbone small_cnn
-    PYTHONPATH=src python benchmarks/speed.py --only= --out results/speed.jsonl \
-        --page benchmarks/README.md         measures nothing, writes the tables of all records
 
 Distance training (DT) and the mixture take every image through the network K + 1 times, K branches
 and the instance pass. So they are compared with K + 1 plain passes. Images are noise and weights
@@ -16,7 +14,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -29,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from speed_tables import Record, markdown
 from torch import Tensor, nn
 
 import bne
@@ -41,13 +40,8 @@ GROWTH = (3, 8, 32, 64)  # domains, at the same number of images a step
 AT_ONCE = 8  # branches, where there are more; all of them would make tensors of over 2³¹ values
 LONG_ENOUGH = {"cuda": 0.2, "cpu": 0.02}  # seconds, that one reading of the clock should span
 WARM_UP = 4  # calls before anything is recorded or timed on a GPU
-BEGIN, END = "<!-- speed -->\n", "<!-- /speed -->"
-HEAD = (
-    "| measured | K | images | run | takes | images/s | × plain | compared with | ratio | goal |\n"
-)
 
 Work = Callable[[], object]
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -458,66 +452,12 @@ def reference(line: Line, timings: Mapping[Case, Timing]) -> float | None:
     return total * line.case.images or None
 
 
-def markdown(records: Iterable[Record]) -> str:
-    """A table of each part, backbone and device; of several runs, the last's."""
-    groups: dict[tuple[str, ...], list[Record]] = {}
-    for line in records:
-        group = groups.setdefault((line["device"], line["backbone"], line["part"]), [])
-        if group and group[0]["when"] != line["when"]:
-            group.clear()
-        group.append(line)
-    tables = []
-    for group in groups.values():
-        title = "{part}: {backbone} at {size}², {precision}, {device}".format_map(group[0])
-        if "CUDA" not in title:
-            title += f", {group[0]['threads']} threads"
-        title += ", torch {torch}, median of {repeat}, {when}:".format_map(group[0])
-        rows = "".join(f"| {' | '.join(cells(line))} |\n" for line in group)
-        tables.append(f"{title}\n\n{HEAD}{'| --- ' * 10}|\n{rows}")
-    return "\n".join(tables)
-
-
-def cells(line: Record) -> tuple[str, ...]:
-    """A record's texts under `HEAD`."""
-    value, unit, ratio = line["value"], line["unit"], line["ratio"]
-    # Memory was always that of a call, but older records call it a graph's.
-    graph = line["graph"] and unit == "ms"
-    run = "compiled" if line.get("compiled") else "graph" if graph else "calls"
-    head = (line["what"], str(line["domains"] or ""), str(line["images"]), run)
-    if value is None:
-        return (*head, line["note"], *[""] * 5)
-    takes = f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-    if unit == "ms":
-        takes += f" ± {(line['high'] - line['low']) / 2 / value:.0%}"
-    compared = line["reference"] and f"{line['reference_is']}: {line['reference']:,.4g} {unit}"
-    verdict = {True: "met", False: "missed", None: "not known"}[line["met"]]
-    return (
-        *head,
-        takes,
-        f"{line['images_per_s']:,.0f}" if line["images_per_s"] else "",
-        f"{line['to_plain']:.2f}" if line["to_plain"] else "",
-        compared or "",
-        "" if ratio is None else f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.3f}",
-        f"≤ {line['goal']:g}: {verdict}" if line["goal"] else "",
-    )
-
-
 def publish(records: Sequence[Record], out: Path | None) -> None:
     """Prints the tables of records, and adds these to a file of lines of JSON."""
     print(markdown(records), flush=True)
     if out:
         with out.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in records)
-
-
-def write_page(page: Path, records: Path) -> None:
-    """Puts the tables of a file of records where two lines of a page mark their place."""
-    tables = markdown(map(json.loads, records.read_text(encoding="utf-8").splitlines()))
-    before, begin, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        sys.exit(f"{page}: there is no place for the tables; add the lines {BEGIN.strip()}, {END}.")
-    page.write_text(f"{before}{begin}{tables}{end}{after}", encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -534,14 +474,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--size", default=224, type=int, help="height and width of the images")
     add("--repeat", default=5, type=int, help="readings; the median counts")
     add("--out", type=Path, help="a .jsonl file, to which records are added")
-    add("--page", type=Path, help="a page, for the tables of all records in --out")
     options = vars(parser.parse_args(arguments))
-    parts = [part for part in options.pop("only").split(",") if part]
-    out, page = options.pop("out"), options.pop("page")
+    parts = options.pop("only").split(",")
+    out = options.pop("out")
     if unknown := set(parts) - set(PARTS):
         parser.error(f"--only {unknown.pop()}: there is no such part; choose of {', '.join(PARTS)}")
-    if page and not out:
-        parser.error("--page needs --out, the records that it shows")
     on_gpu = options["device"].type == "cuda"
     options["precision"] = options["precision"] if on_gpu else "float32"  # bf16 saves nothing there
     options["per_domain"] = options["per_domain"] or (16 if on_gpu else 2)
@@ -553,8 +490,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         works = {line.case: partial(make_work, line.case, settings) for line in lines}
         timings = time_all(works, settings)
         publish([record(part, line, timings, shared) for line in lines], out)
-    if page:
-        write_page(page, out)
 
 
 if __name__ == "__main__":

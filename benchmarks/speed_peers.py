@@ -6,7 +6,7 @@
 The peers are BNE in plain PyTorch, written straight from Algorithm 1 (`AlgorithmOne`), and
 DomainBed's ERM, with the same backbone, images and device. ERM is the plain network: it says what
 a user of DomainBed pays for a step without any method for domains. README.md beside this file says
-what the records mean; `speed.py --page` puts them there.
+what the records mean; `speed_tables.py` puts them there.
 """
 
 import argparse

@@ -1,6 +1,5 @@
 """Plans carried out on tiny pictures."""
 
-import fcntl
 import multiprocessing
 import os
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from filelock import FileLock
 from PIL import Image
 
 from bne.benchmark import execute as benchmark
@@ -173,8 +173,7 @@ def test_the_same_run_is_never_at_work_twice(job: Job) -> None:
     one = item("deepall")
     job.out.mkdir()
     lock = run_folder(one, job.out)
-    with lock.with_name(f"{lock.name}.lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    with FileLock(lock.with_name(f"{lock.name}.lock")):
         worker = threading.Thread(target=runs.attempt, args=(one, job))
         worker.start()
         worker.join(0.5)

@@ -1,5 +1,6 @@
 """`benchmarks/speed.py` runs, and its figures are what they are called."""
 
+import importlib
 import json
 import math
 from dataclasses import replace
@@ -16,7 +17,8 @@ def test_small_networks_on_the_cpu(speed, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(speed, "LONG_ENOUGH", {"cpu": 1e-4})
     out, page = tmp_path / "speed.jsonl", tmp_path / "page.md"
     page.write_text("before\n<!-- speed -->\nold\n<!-- /speed -->\nafter\n")
-    speed.main([*SMALL, "--repeat", "1", "--out", str(out), "--page", str(page)])
+    speed.main([*SMALL, "--repeat", "1", "--out", str(out)])
+    importlib.import_module("speed_tables").main(out, page)
     records = [json.loads(line) for line in out.read_text().splitlines()]
     recorded = (ROOT / "results" / "speed.jsonl").read_text().splitlines()
     assert {line["part"] for line in records} == set(speed.PARTS)
@@ -30,6 +32,12 @@ def test_small_networks_on_the_cpu(speed, tmp_path, capsys, monkeypatch):
     tables = capsys.readouterr().out
     assert page.read_text().startswith("before\n<!-- speed -->\ntrain: small_cnn at 16²")
     assert all(line in tables for line in page.read_text().splitlines()[2:-2])
+
+
+def test_the_page_has_the_tables_of_the_records(speed):
+    recorded = (ROOT / "results" / "speed.jsonl").read_text().splitlines()
+    tables = speed.markdown(map(json.loads, recorded))
+    assert f"-->\n{tables}<!--" in (ROOT / "benchmarks" / "README.md").read_text()
 
 
 def test_every_recorded_figure_is_still_measured(speed, small):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
-from bne.benchmark.records import Record, append, finished, read
+from bne.benchmark.records import Record, alone_with, append, finished, read
 from bne.errors import DataError, Interrupted
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def attempt(item: Item, job: Job) -> Outcome:
     folder.parent.mkdir(parents=True, exist_ok=True)
     report = folder.with_name(f"{folder.name}.error")
     try:
-        with _alone(folder):
+        with alone_with(folder):
             record = finished(read(job.records), item) or _run(item, job, folder)
         report.unlink(missing_ok=True)
         return Outcome(item, record)
@@ -188,18 +188,6 @@ def _prepared(
     from bne.data.sources import open_images
 
     return prepare(open_images(data), folder, size, skip_bad=skip_bad)
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Waits for any other process that is at work on the same run."""
-    import fcntl
-
-    lock = folder.with_name(f"{folder.name}.lock")
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-        lock.unlink(missing_ok=True)
 
 
 DIED = "its process died, perhaps for lack of memory"

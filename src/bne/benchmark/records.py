@@ -9,17 +9,20 @@ import hashlib
 import json
 import logging
 import os
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
 
 from bne.errors import DataError
 from bne.methods.registry import find
 from bne.recipes.schema import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from bne.benchmark.plan import Item
     from bne.data.images import ImageSet
@@ -171,14 +174,21 @@ class Record:
         )
 
 
-def append(file: Path, record: Record) -> None:
-    """Adds a record; it is on the disk when this returns (POSIX only)."""
-    import fcntl
+@contextmanager
+def alone_with(path: Path) -> Iterator[None]:
+    """Waits for any other process that is at work on the same file or folder."""
+    lock = path.with_name(f"{path.name}.lock")
+    with FileLock(lock):
+        yield
+        with suppress(PermissionError):  # Windows removes it with the lock
+            lock.unlink(missing_ok=True)
 
+
+def append(file: Path, record: Record) -> None:
+    """Adds a record; it is on the disk when this returns."""
     line = json.dumps(record.to_dict(), ensure_ascii=False).encode() + b"\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("ab+") as records:
-        fcntl.flock(records, fcntl.LOCK_EX)
+    with alone_with(file), file.open("ab+") as records:
         if records.seek(0, os.SEEK_END):
             records.seek(-1, os.SEEK_END)
             if records.read(1) != b"\n":  # a crash cut the last line short

@@ -13,26 +13,27 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import shutil
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
+from filelock import FileLock, Timeout
 
 from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, problem_of, usable_cores
-from bne.data.folderlock import locked
 from bne.data.images import resize_recipe
 from bne.errors import DataError
 from bne.words import readable_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
     from typing import Any
 
     from torch import Tensor
@@ -221,6 +222,9 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+logger = logging.getLogger(__name__)
+
+
 def default_folder() -> Path:
     """`$BNE_CACHE`, or `bne` in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`)."""
     if chosen := os.environ.get("BNE_CACHE"):
@@ -310,7 +314,7 @@ class _Cache:
 
     def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> Store:
         self.folder.mkdir(parents=True, exist_ok=True)
-        with locked(self.folder):
+        with _locked(self.folder):
             # Whoever held the lock before us may have made it.
             store = self.known_store()
             if store is not None:
@@ -363,6 +367,19 @@ class _Cache:
     def check_space(self) -> None:
         if shutil.disk_usage(self.folder).free < self.bytes_needed:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder's lock, which ends with the process; waits for whoever has it."""
+    lock = FileLock(folder / "lock")
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        logger.warning("%s: waiting for another process that prepares images here.", folder)
+        held = lock.acquire()
+    with held:
+        yield
 
 
 def _bad_images(problems: Collection[str], total: int) -> DataError:

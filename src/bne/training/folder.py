@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from filelock import FileLock, Timeout
+
 from bne.errors import TrainingError
 from bne.recipes.files import dump, parse
 from bne.training import checkpoints
@@ -174,21 +176,19 @@ class RunFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """A context in which no other process may train here; it ends with this one (POSIX only).
+        """A context in which no other process may train here; it ends with this one.
 
         Raises:
             TrainingError: Another process does.
         """
-        import fcntl
-
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise TrainingError(
-                    f"Another process trains in {self.path}; wait for it, or choose another folder."
-                ) from None
+        try:
+            lock = FileLock(self.path / ".lock").acquire(timeout=0)
+        except Timeout:
+            raise TrainingError(
+                f"Another process trains in {self.path}; wait for it, or choose another folder."
+            ) from None
+        with lock:
             yield
 
     def begin(
