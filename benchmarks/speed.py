@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from importlib.util import find_spec
-from inspect import signature
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -247,15 +246,11 @@ def make_work(case: Case, settings: Settings) -> Work:
 
 
 def forward(network: nn.Module, images: Tensor, case: Case) -> Callable[[], Tensor]:
-    """The forward pass of a training step; also of version 0.1, so that it can be timed."""
+    """The forward pass of a training step."""
     if not case.domains:
         return partial(network, images)
     domains = torch.arange(len(images), device=images.device) * case.domains // len(images)
-    if "own_branch" in signature(network.forward).parameters:
-        return partial(network, images, domains, own_branch=case.work == "warm-up")
-    if case.work == "warm-up":
-        return partial(network, images, domains)
-    return lambda: network(images, domains)
+    return partial(network, images, domains, own_branch=case.work == "warm-up")
 
 
 def make_network(case: Case, settings: Settings) -> nn.Module:

@@ -132,6 +132,18 @@ class TestEvaluation:
         net(images)[:, 0].sum().backward()
         assert distances.grad.isfinite().all()
 
+    @pytest.mark.parametrize("mix", ["logits", "probabilities", "statistics"])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+    def test_a_single_domain_takes_one_pass(self, images, mix, dtype):
+        options = {"mix": mix, "max_images": 4}
+        net = bne.convert(randomise_norms(small_cnn()), ["all"], **options).to(dtype).eval()
+        images, passes = images.to(dtype), []
+        expected = net(images, details=True)
+        net.model[0].register_forward_hook(lambda *_: passes.append(1))
+        torch.testing.assert_close(net(images), expected.logits)  # of the same dtype, too
+        assert len(passes) == len(images.split(4))
+        assert expected.distances.isfinite().all()
+
     def test_dense_predictions_are_mixed_too(self, images):
         dense = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 5, 1))
         net = randomise_norms(bne.convert(dense, DOMAINS)).eval()
@@ -469,10 +481,6 @@ class TestMachinery:
             )
         net.eval(), reference.eval()
         torch.testing.assert_close(compiled(images), reference(images))
-
-    def test_exports(self, net, images):
-        program = torch.export.export(net, (images,), strict=False)
-        torch.testing.assert_close(program.module()(images), net(images))
 
     def test_one_network_in_two_threads(self, net, images):
         """Each thread is in the middle of its own pass while the other one is too."""

@@ -105,7 +105,7 @@ def uniform(a: Embedding, b: Embedding) -> Tensor:
     Returns:
         (N, K).
     """
-    return a.mean.new_ones(len(a), len(b))
+    return a.mean.new_ones(a.mean.shape[0], b.mean.shape[0])
 
 
 def inverse_weights(distances: Tensor) -> Tensor:
@@ -139,5 +139,7 @@ def nearness(distances: Tensor) -> Tensor:
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
     one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
+    if torch.compiler.is_exporting():  # ONNX has no `cdist`, which is one launch on a GPU
+        return torch.stack([(one - point).square().sum(-1) for point in other], dim=1).sqrt()
     # The quick way through a matrix product cancels digits where points lie close together.
     return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")

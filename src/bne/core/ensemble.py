@@ -224,7 +224,8 @@ class DomainEnsemble(nn.Module):
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
         with Shared(self._passes, images):
             members = self._members(images, domains)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+            shaping = torch.is_grad_enabled() and (self.weight_gradient or not self.training)
+            with torch.set_grad_enabled(shaping):
                 embedding = self._embed(images)
             if self.mix == "statistics" and not self.training:
                 weights, distances = self._weigh(embedding)
@@ -237,7 +238,7 @@ class DomainEnsemble(nn.Module):
                 )
             chosen = self._choose(embedding, domains)
             branch_logits = self._branches(images, chosen, members)
-            with torch.set_grad_enabled(torch.is_grad_enabled() and self.weight_gradient):
+            with torch.set_grad_enabled(shaping):
                 # Only now: the branches have updated the domains' statistics.
                 weights, distances = self._weigh(embedding, chosen)
             own = weights if chosen is None else weights.gather(1, chosen)
@@ -255,15 +256,15 @@ class DomainEnsemble(nn.Module):
         weights = inverse_weights(distances.gather(1, chosen))
         return torch.zeros_like(distances).scatter(1, chosen, weights), distances
 
-    @torch.no_grad()
     def _choose(self, embedding: Embedding, own: Tensor | None) -> Tensor | None:
         """The domains whose branches each image is run under, (N, m), or None for all."""
         if self.nearest is None or self.nearest >= len(self.domains):
             return None
-        distances = self.distance(embedding, self.domain_embeddings().select(embedding.layers))
-        if own is not None:
-            distances = distances.scatter(1, own.unsqueeze(1), -1)
-        return distances.topk(self.nearest, largest=False).indices
+        with torch.no_grad():  # not around nothing: `torch.export.save` refuses that
+            distances = self.distance(embedding, self.domain_embeddings().select(embedding.layers))
+            if own is not None:
+                distances = distances.scatter(1, own.unsqueeze(1), -1)
+            return distances.topk(self.nearest, largest=False).indices
 
     def _branches(self, images: Tensor, chosen: Tensor | None, own: Tensor | None) -> Tensor:
         """Every image under the domains chosen for it, (N, m, classes).
