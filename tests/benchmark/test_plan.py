@@ -59,6 +59,14 @@ def test_pairs_of_domains_are_one_target() -> None:
     assert {item.target for item in items} == {"dslr+webcam"}
 
 
+def test_any_domains_can_be_held_out_together() -> None:
+    domains = [("a",), ("b",), ("c+d",)]
+    chosen = choose(targets=["b+a", "a + b", "c+d"], held_out=domains)
+    assert chosen.targets == (("a", "b"), ("c+d",))
+    with pytest.raises(DataError, match="no domain 'x'"):
+        choose(targets=["a+x"], held_out=domains)
+
+
 def test_rows_and_targets_named_twice_are_run_once() -> None:
     table = {"table": "ablation-pacs-resnet18"}
     twice = choose(**table, rows=["DeepAll", "DeepAll"], targets=["photo", "photo"])

@@ -33,7 +33,7 @@ def test_no_file_is_no_records(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="records cannot be read"):
+    with pytest.raises(DataError, match="no file of records"):
         read(tmp_path)
 
 

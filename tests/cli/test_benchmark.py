@@ -175,6 +175,17 @@ def test_a_failed_run_is_told(
     assert len(json.loads(captured.out)["failed"]) == 2
 
 
+def test_a_run_that_diverges_is_told_in_a_sentence(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("benchmark", "--data", data, "--out", tmp_path, *SETTINGS, "--targets", "photo")
+    wild = ("--set", "train.optimiser.learning_rate=1e6", "--set", "head.epochs=0")
+    assert bne(*command, *wild, "--methods", "deepall", "--json") == 1
+    (failed,) = json.loads(capsys.readouterr().out)["failed"]
+    assert "not finite" in failed["problem"]
+    assert "train.optimiser.clip" in failed["problem"]
+
+
 def test_images_that_cannot_be_read_are_named_or_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,28 @@ def test_images_that_cannot_be_read_are_named_or_left_out(
     assert found["photo"]["prediction"]["all classes"].items() >= score.items()
 
 
+@pytest.mark.parametrize("verb", ["evaluate", "analyze"])
+def test_only_the_domains_asked_for_must_fit(
+    trained: tuple[Path, Path, dict[str, int]],
+    verb: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data, run_folder, score = trained
+    data = shutil.copytree(data, tmp_path / "data")
+    (data / "art/cat").rename(data / "art/ant")  # of which the model knows nothing
+    run_folder = shutil.copytree(run_folder, tmp_path / "run")
+    command = (verb, run_folder, "--data", data, "--json", "--domains")
+    assert bne(*command, "photo,art") == 1
+    assert "does not know the class 'ant'" in capsys.readouterr().err
+    assert bne(*command, "photo") == 0
+    report = json.loads(capsys.readouterr().out)
+    if verb == "evaluate":
+        assert report["domains"]["photo"]["prediction"]["all classes"].items() >= score.items()
+    else:
+        assert report["accuracy"]["prediction"]["photo"] == score
+
+
 def test_errors_are_one_sentence(
     trained: tuple[Path, Path, dict[str, int]], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,11 @@ def test_nothing_is_written_among_the_data(
         assert "lies within the data in .; name a folder elsewhere." in captured
     assert bne("benchmark", "--data", copy, "--methods", "deepall", *SETTINGS) == 1
     assert "--out runs/benchmark lies within the data" in capsys.readouterr().err
+    monkeypatch.setenv("BNE_CACHE", str(copy / "cache"))
+    out = ("--out", here / "out")
+    for verb in (("data", "prepare"), ("train", "--target", "art", *SETTINGS, *out, "--data")):
+        assert bne(*verb, copy) == 1
+        assert f"--cache {copy / 'cache'} lies within the data" in capsys.readouterr().err
     assert {path.name for path in copy.iterdir()} == {"art", "photo", "sketch"}
 
 
@@ -83,6 +88,19 @@ def test_what_is_recorded_needs_no_place_to_write(
     records = ("--records", tmp_path / "other.jsonl", "--out", tmp_path.parent / "out")
     assert bne(*command, *records) == 1
     assert f"--records {tmp_path / 'other.jsonl'} cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("records", ["/proc/records.jsonl", "/dev/null", "."])
+def test_records_that_cannot_be_kept_stop_before_training(
+    data: Path, here: Path, records: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("benchmark", "--data", data, "--out", "out", *SETTINGS, "--methods", "deepall")
+    assert bne(*command, "--records", records) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Error: ")
+    assert records in said
+    assert said.count("\n") == 1
+    assert not list(here.iterdir())
 
 
 def test_other_images_are_another_run(

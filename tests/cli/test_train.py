@@ -117,6 +117,14 @@ def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
     assert json.loads(capsys.readouterr().out) == first
     assert bne(*command[:-1]) == 0
     assert "together" in capsys.readouterr().out
+    shutil.rmtree("mine/model")
+    assert bne(*command) == 0
+    assert json.loads(capsys.readouterr().out) == {**first, "model": None}
+    assert bne(*command[:-1]) == 0
+    assert "no longer in mine/model; " in capsys.readouterr().out
+    Path("mine/result.json").unlink()  # as it then says
+    assert bne(*command, "--resume") == 0
+    assert {**json.loads(capsys.readouterr().out), "seconds": first["seconds"]} == first
     assert bne(*command, "--set", "per_domain=2") == 1
     assert "mine holds a run of another recipe (per_domain is 4" in capsys.readouterr().err
 

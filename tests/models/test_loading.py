@@ -47,6 +47,8 @@ def test_casts_to_the_precision_of_the_model(state) -> None:
         ({"0.wieght": torch.ones(1)}, "tensor '0.wieght' is unknown to it"),
         ({"0.bias": torch.ones(7)}, r"'0.bias' has shape \(7,\) instead of \(3,\)"),
         ({"0.weight": None, "0.bias": None}, r"'0.weight' is missing \(and 1 more\)"),
+        ({"1.running_var": torch.tensor([1, torch.nan, 1])}, "'1.running_var' has .* not finite"),
+        ({"0.bias": torch.tensor([1, 1, 1e300]).double()}, "'0.bias' has .* not finite"),
     ],
 )
 def test_whatever_else_does_not_fit_is_an_error(state, change, reason: str) -> None:

@@ -1,5 +1,9 @@
+from itertools import product
 from pathlib import Path
 
+import pytest
+
+from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
 from bne.recipes.checks import held_out, notes
 from bne.recipes.files import load
@@ -53,6 +57,34 @@ def test_an_official_split_that_is_not_followed_is_named(tmp_path: Path) -> None
     assert "--set validation=official" in note
     assert found(tmp_path, table, validation="official") == []
     assert found(tmp_path, table, validation="auto") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        ({}, "1,600 images, 4 of each of 400 domains, in 641,600 image passes"),
+        ({"options": {"nearest": 6}}, "in 11,200 image passes"),
+        ({"options": {"nearest": 5}}, None),  # 9,600
+        ({"options": {"clusters": 70}, "method": "bne-pseudo"}, "in 19,880 image passes"),
+        ({"method": "bne-adapt"}, "4 of each of 401 domains, in 644,808 image passes"),
+        ({"method": "dnet"}, "in 641,600 image passes; a smaller per_domain"),
+        ({"method": "bne-a"}, None),
+        ({"method": "deepall"}, None),
+    ],
+)
+def test_what_many_domains_cost_is_said(changes: dict[str, object], passes: str | None) -> None:
+    domains = tuple(map(str, range(401)))
+    files = tuple(
+        ImageFile(f"{domain}/{label}/{number}", label, domain, bytes, "")
+        for domain, label, number in product(range(401), range(2), range(5))
+    )
+    recipe = load(
+        "default", {**SMALL, "target": ["0"], "per_domain": 4, "validation": 0.2, **changes}
+    )
+    said = list(notes(recipe, ImageSet(domains, ("cat", "dog"), files), None))
+    assert len(said) == (passes is not None)
+    assert passes is None or passes in said[0]
+    assert passes is None or recipe.method == "dnet" or "options.nearest" in said[0]
 
 
 def test_what_is_held_out_is_said_in_numbers(tmp_path: Path) -> None:

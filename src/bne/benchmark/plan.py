@@ -75,8 +75,7 @@ def choose(
             known_rows[_known(row, known_rows, "row")] for row in dict.fromkeys(rows or known_rows)
         ),
         targets=tuple(
-            known_targets[_known(target, known_targets, "target")]
-            for target in dict.fromkeys(targets or known_targets)
+            dict.fromkeys(_target(target, known_targets) for target in targets or known_targets)
         ),
     )
 
@@ -93,6 +92,15 @@ def _of_table(
     own = load_experiment(name)
     settings = own.settings if chosen.name == own.name else chosen.settings
     return replace(own, settings=settings)
+
+
+def _target(name: str, known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """The target of that name, or known domains joined by a +, in the order they are known in."""
+    if name in known or "+" not in name:
+        return known[_known(name, known, "target")]
+    domains = list(dict.fromkeys(domain for target in known.values() for domain in target))
+    wanted = {_known(domain.strip(), domains, "domain") for domain in name.split("+")}
+    return tuple(domain for domain in domains if domain in wanted)
 
 
 def _known(name: str, known: Collection[str], what: str) -> str:

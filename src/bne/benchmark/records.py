@@ -202,6 +202,8 @@ def read(file: Path) -> list[Record]:
     """All records of a file, none if there is no file; a line that is no record is passed over."""
     if not file.exists():
         return []
+    if not file.is_file():  # a device might never end
+        raise DataError(f"{file} is no file of records; name a file.")
     found = []
     try:
         lines = file.read_bytes().splitlines()

@@ -186,7 +186,9 @@ def carry_out(
     readable = images
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
         for size in {item.recipe.resize for item in items}:
-            prepared = common.prepare(images, job.cache, size, skip_bad=job.skip_bad, show=True)
+            prepared = common.prepare(
+                images, job.data, job.cache, size, skip_bad=job.skip_bad, show=True
+            )
             readable = prepared.images
     if len(readable) < len(images):
         check(items, readable, split_file, allow_gaps=job.allow_gaps)

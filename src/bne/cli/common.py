@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -83,17 +84,29 @@ def check_folder(folder: Path, data: Path | None, *, write: bool = True) -> None
         write: whether anything is to be written.
 
     Raises:
-        DataError: `folder` is a file or cannot be written, or it lies within the data, which then
-            would hold more than images.
+        DataError: `folder` is a file or cannot be written, or it lies within the data.
     """
     from bne.errors import DataError
 
     if folder.exists() and not folder.is_dir():
         raise DataError(f"--out {folder} is a file; name a folder.")
-    if data is not None and data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
-        raise DataError(f"--out {folder} lies within the data in {data}; name a folder elsewhere.")
+    check_apart(folder, data, "--out")
     if write:
         check_writable(folder, "--out")
+
+
+def check_apart(folder: Path, data: Path | None, option: str) -> None:
+    """Refuses a folder within the data, which then would hold more than images.
+
+    Raises:
+        DataError: It lies there.
+    """
+    from bne.errors import DataError
+
+    if data is not None and data.is_dir() and folder.resolve().is_relative_to(data.resolve()):
+        raise DataError(
+            f"{option} {folder} lies within the data in {data}; name a folder elsewhere."
+        )
 
 
 def check_file(file: Path, option: str) -> None:
@@ -102,12 +115,13 @@ def check_file(file: Path, option: str) -> None:
     Its folder is made if it is not there.
 
     Raises:
-        DataError: It is a folder, or cannot be written.
+        DataError: It is a folder or a device, or cannot be written.
     """
     from bne.errors import DataError
 
-    if file.is_dir():
-        raise DataError(f"{option} {file} is a folder; name a file.")
+    if file.exists() and not file.is_file():
+        kind = "a folder" if file.is_dir() else "no file"
+        raise DataError(f"{option} {file} is {kind}; name a file.")
     check_writable(file, option)
     file.parent.mkdir(parents=True, exist_ok=True)
 
@@ -126,6 +140,11 @@ def check_writable(path: Path, option: str) -> None:
         raise DataError(f"{option} {path}: {place} is a file, not a folder.")
     if not os.access(place, os.W_OK):
         raise DataError(f"{option} {path} cannot be written: you may not write to {place}.")
+    try:  # rights do not tell all: a disk may be full, and a folder take no files
+        with TemporaryFile(dir=place) if place.is_dir() else place.open("ab"):
+            pass
+    except OSError as error:
+        raise DataError(f"{option} {path} cannot be written: {place}: {error.strerror}.") from None
 
 
 def choose_device(name: str) -> str:
@@ -143,14 +162,15 @@ def choose_device(name: str) -> str:
 
 
 def prepare(
-    images: "ImageSet", cache: Path | None, size: int, *, skip_bad: bool, show: bool
+    images: "ImageSet", data: Path, cache: Path | None, size: int, *, skip_bad: bool, show: bool
 ) -> "PreparedImages":
-    """Decodes and resizes images, with a progress bar the first time."""
+    """Decodes and resizes the images of some data, with a progress bar the first time."""
     from rich.console import Console
     from rich.progress import Progress
 
     from bne.data import cache as image_cache
 
+    check_apart(cache or image_cache.default_folder(), data, "--cache")
     console = Console(stderr=True, quiet=not show)
     bar = Progress(console=console, transient=True, disable=not console.is_terminal)
     with bar:

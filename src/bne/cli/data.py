@@ -159,7 +159,7 @@ def prepare(
     from bne.data.sources import open_images
     from bne.words import readable_size
 
-    prepared = common.prepare(open_images(path), cache, size, skip_bad=skip_bad, show=True)
+    prepared = common.prepare(open_images(path), path, cache, size, skip_bad=skip_bad, show=True)
     report = {
         "folder": str(prepared.folder),
         "images": len(prepared),

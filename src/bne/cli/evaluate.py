@@ -37,7 +37,7 @@ def evaluate(
     wanted = common.parse_names(domains, images.domains) if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
     where = common.choose_device(device)
-    prepared = common.prepare(images, cache, transform.resize, skip_bad=skip_bad, show=True)
+    prepared = common.prepare(images, data, cache, transform.resize, skip_bad=skip_bad, show=True)
     shares = evaluate_model(method.to(where), transform, info.classes, prepared, wanted, where)
     if as_json:
         plain = {

@@ -64,10 +64,14 @@ def show_recipe(recipe: "Recipe") -> None:
 
 
 def show_result(result: "Result", folder: Path, as_json: bool) -> None:
-    """Prints the accuracy on the target under every rule, and where the network lies."""
+    """Prints the accuracy on the target under every rule, and where the network is, if it is."""
+    from bne.training.model_folder import TENSORS
+
     model = folder / "model"
+    there = (model / TENSORS).is_file()
     if as_json:
-        typer.echo(json.dumps({"model": str(model), **result.to_dict()}, indent=2))
+        place = str(model) if there else None
+        typer.echo(json.dumps({"model": place, **result.to_dict()}, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
@@ -84,7 +88,14 @@ def show_result(result: "Result", folder: Path, as_json: bool) -> None:
     console.print(table)
     if result.target_images == "unlabelled":
         console.print("The target's images were part of training, without their labels.")
-    console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
+    if there:
+        console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
+    else:
+        console.print(
+            f"The network is no longer in {model}; to have it again, remove "
+            f"{folder / 'result.json'} and resume the run (--resume).",
+            soft_wrap=True,
+        )
 
 
 EPILOG = (
@@ -187,7 +198,7 @@ def train(
     place = common.choose_device(device)
     check_weights(chosen)
     listeners = _listeners(tensorboard, wandb, mlflow) if first else []
-    prepared = common.prepare(images, cache, chosen.resize, skip_bad=skip_bad, show=first)
+    prepared = common.prepare(images, data, cache, chosen.resize, skip_bad=skip_bad, show=first)
     if prepared.skipped:
         check_data(chosen, prepared.images, split_file, allow_gaps=allow_gaps)
     if first:

@@ -83,7 +83,7 @@ def evaluate_model(
         method: the trained model, on the device, in evaluation mode.
         transform: from prepared images to its input.
         classes: that it knows, in order.
-        prepared: images that are labelled with those classes or some of them.
+        prepared: images, those of the domains labelled with these classes or some of them.
         domains: to test on.
         device: to compute on.
 
@@ -93,10 +93,11 @@ def evaluate_model(
     """
     if ALL in classes:
         raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
-    labels = translated(prepared.images.classes, classes).to(device)
+    wanted = tuple(dict.fromkeys(domains))
+    labels = translated(prepared.images, wanted, classes).to(device)
     feed = Feed(prepared, device)
     sums, finite = Sums(), torch.tensor(True, device=device)
-    for domain in dict.fromkeys(domains):
+    for domain in wanted:
         numbers = torch.tensor(some_of(prepared.images, domain))
         for images, given in feed.gather(batches(numbers)):
             truth = labels[given]

@@ -266,7 +266,7 @@ def observe(
         method: the trained model, on the device, in evaluation mode.
         transform: from prepared images to its input.
         classes: that it knows, in order.
-        prepared: images that are labelled with those classes or some of them.
+        prepared: images, those of the domains labelled with these classes or some of them.
         members: the images to show, by domain.
         points: of how many images to keep the points: the first of each domain, equally many.
         held_out: images of domains trained on that were kept from training.
@@ -275,7 +275,7 @@ def observe(
     Raises:
         DataError: A class is unknown, or an answer is no number.
     """
-    labels = translated(prepared.images.classes, classes)
+    labels = translated(prepared.images, members, classes)
     kept_out = torch.tensor(sorted(held_out), dtype=torch.int64)
     feed = Feed(prepared, device)
     each = max(1, points // len(members))
@@ -343,15 +343,20 @@ def some_of(images: ImageSet, domain: str) -> list[int]:
     return numbers
 
 
-def translated(theirs: Sequence[str], known: Sequence[str]) -> Tensor:
-    """(C,), what each class of the data is to the model."""
-    unknown = [name for name in theirs if name not in known]
-    if unknown:
-        raise DataError(
-            f"The model does not know the class {unknown[0]!r} of the data; it knows "
-            f"{', '.join(known)}."
-        )
-    return torch.tensor([known.index(name) for name in theirs])
+def translated(images: ImageSet, domains: Collection[str], known: Sequence[str]) -> Tensor:
+    """(C,), what each class of the data is to the model; -1 for one that the domains need not have.
+
+    Raises:
+        DataError: An image of the domains is of a class that is not known.
+    """
+    own = {images.files[number].label for number in images.indices_of(domains)}
+    for label in sorted(own):
+        if images.classes[label] not in known:
+            raise DataError(
+                f"The model does not know the class {images.classes[label]!r} of the data; it "
+                f"knows {', '.join(known)}."
+            )
+    return torch.tensor([known.index(name) if name in known else -1 for name in images.classes])
 
 
 def check_finite(finite: Tensor) -> None:

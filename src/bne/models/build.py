@@ -23,7 +23,7 @@ def load(
         tensors in ``state`` that were not used (its classifier).
 
     Raises:
-        ValueError: If anything else is missing, superfluous or of another shape.
+        ValueError: If anything else is missing, superfluous, of another shape or not finite.
     """
     classifier = tuple(f"{layer}." for layer in backbone.classifier)
     known = model.state_dict()
@@ -42,6 +42,11 @@ def load(
         f"tensor {name!r} has shape {tuple(tensor.shape)} instead of {tuple(known[name].shape)}"
         for name, tensor in body.items()
         if name in known and tensor.shape != known[name].shape
+    ]
+    problems += [
+        f"tensor {name!r} has values that are not finite"
+        for name, tensor in body.items()
+        if name in known and not tensor.to(known[name].dtype).isfinite().all()
     ]
     if problems:
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 from bne.data.benchmarks import BENCHMARKS
 from bne.data.splits import hold_out, official
 from bne.errors import DataError
+from bne.methods import find
 from bne.recipes.settings import convert
 from bne.words import readable_list
 
@@ -274,8 +275,11 @@ def _nearest(name: str, domains: Sequence[str]) -> str:
     return f"the domains in the data are {', '.join(map(repr, domains))}"
 
 
+MANY_PASSES = 10_000  # of images in a step: seconds on a CPU; the paper has 192
+
+
 def notes(recipe: Recipe, images: ImageSet, split_file: Path | None) -> Iterator[str]:
-    """Classes that a domain lacks, and an official split that is not followed.
+    """Classes that a domain lacks, an official split that is not followed, and a costly step.
 
     Args:
         recipe: that fits the images, see `bne.recipes.checks.check_data`.
@@ -301,6 +305,29 @@ def notes(recipe: Recipe, images: ImageSet, split_file: Path | None) -> Iterator
         yield (
             f"{split_file} is an official split, which validation={recipe.validation} does not "
             "follow; --set validation=official does."
+        )
+    yield from _costly_step(recipe, len(splits))
+
+
+def _costly_step(recipe: Recipe, sources: int) -> Iterator[str]:
+    """What a step of distance training costs, if that is much: it grows with K squared."""
+    entry = find(recipe.method)
+    options = {**entry.options, **recipe.options}
+    if options.get("distance_training", "never") == "never":
+        return
+    domains = options.get("clusters") or sources + entry.method.uses_target
+    images = recipe.per_domain * domains
+    passes = images * (min(options.get("nearest") or domains, domains) + 1)
+    if passes > MANY_PASSES:
+        way_out = "a smaller per_domain makes it fewer"
+        if "nearest" in options:
+            way_out = (
+                "options.nearest=m runs an image's m nearest branches alone, or "
+                "options.max_branches=1 takes less memory"
+            )
+        yield (
+            f"A step of distance training is {images:,} images, {recipe.per_domain} of each of "
+            f"{domains} domains, in {passes:,} image passes; {way_out}."
         )
 
 
