@@ -12,6 +12,8 @@ from bne.methods.dson import OptimisedNorm
 from tests.interpreter import needs_kernels
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+
 
 @torch.no_grad()
 def set_mixture(method, value):
@@ -103,7 +105,6 @@ def test_a_scale_without_a_shift():
 
 
 @needs_kernels
-@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels cannot be left out")
 @pytest.mark.parametrize(
     ("shape", "affine", "layout", "dtype"),
     [
@@ -118,15 +119,15 @@ def test_a_scale_without_a_shift():
 def test_the_layer_by_our_kernels_is_that_without(
     monkeypatch, shape, affine, layout, dtype, training
 ):
-    layer = DomainBatchNorm(shape[1], 3, affine=affine != "none").train(training)
+    layer = DomainBatchNorm(shape[1], 3, affine=affine != "none").train(training).to(DEVICE)
     OptimisedNorm.take_over(layer, "domain" if affine == "none" else affine)
     with torch.no_grad():
         for tensor in (*layer.parameters(), layer.running_mean):
             tensor.normal_()
-    x = (torch.randn(shape) * 2 + 3).to(dtype).contiguous(memory_format=layout)
-    domains = torch.tensor([0, 1, 2, 0, 1, 1]).repeat(12)[: len(x)]
-    members = torch.tensor([True, True, False, True, False, True]).repeat(12)[: len(x)]
-    slope = torch.randn(shape)
+    x = (torch.randn(shape) * 2 + 3).to(DEVICE, dtype).contiguous(memory_format=layout)
+    domains = torch.tensor([0, 1, 2, 0, 1, 1], device=DEVICE).repeat(12)[: len(x)]
+    members = torch.tensor([1, 1, 0, 1, 0, 1], device=DEVICE).bool().repeat(12)[: len(x)]
+    slope = torch.randn(shape).to(DEVICE)
     found = []
     for used in (False, True):
         monkeypatch.setattr("bne.core.kernels._pay", lambda _, used=used: used)
@@ -142,13 +143,12 @@ def test_the_layer_by_our_kernels_is_that_without(
 
 
 @needs_kernels
-@pytest.mark.skipif(torch.cuda.is_available(), reason="on a GPU the kernels cannot be left out")
 def test_the_instance_pass_by_our_kernels_is_that_without(monkeypatch, batch):
-    method = randomised().eval()
+    method = randomised().eval().to(DEVICE)
     found = []
     for used in (False, True):
         monkeypatch.setattr("bne.core.kernels._pay", lambda _, used=used: used)
-        found.append(method.net.embed(batch[0]))
+        found.append(method.net.embed(batch[0].to(DEVICE)))
     torch.testing.assert_close(found[1].mean, found[0].mean, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(found[1].var, found[0].var, rtol=1e-4, atol=1e-4)
 

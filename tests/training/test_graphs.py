@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("method", ["deepall", "bne", "dnet", "bne-adapt"])
+@pytest.mark.parametrize("method", ["deepall", "bne", "dnet", "dson", "bne-adapt"])
 def test_recorded_steps_train_as_ordinary_ones_do(tmp_path, method, optimiser) -> None:
     """Through both stages, on more steps than are taken before recording."""
     # Adam divides by the gradient's size: it would blow up rounding, so only few, small steps.
