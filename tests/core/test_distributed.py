@@ -14,10 +14,12 @@ from tests.networks import DOMAINS, randomise_norms, small_cnn
 IDS = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 2]  # the second half has one of domain 1, three of domain 0
 
 
-def ensemble():
+def ensemble(before=True):
+    """Synchronised before the conversion, or by it."""
     torch.manual_seed(0)
-    model = nn.SyncBatchNorm.convert_sync_batchnorm(small_cnn())
-    return randomise_norms(bne.convert(model, DOMAINS)).double().train()
+    model = nn.SyncBatchNorm.convert_sync_batchnorm(small_cnn()) if before else small_cnn()
+    net = bne.convert(model, DOMAINS, synchronised=None if before else True)
+    return randomise_norms(net).double().train()
 
 
 def batch():
@@ -41,7 +43,7 @@ def work(rank, folder, training):
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
-    net = ensemble()
+    net = ensemble(before=training != "distance")
     compiled = training == "compiled warm-up"
     forward = torch.compile(net, fullgraph=True, backend="aot_eager") if compiled else net
     model = DistributedDataParallel(forward)
@@ -73,6 +75,9 @@ def unequal_work(rank, folder):
     layer.synchronised = True
     ids = torch.zeros(3, dtype=torch.long)
     layer.by_domain(maps(rank), ids, torch.ones(3, dtype=torch.bool))
+    broken = maps(rank)
+    broken[:rank, 1] = torch.nan  # in one process, and tracked in none
+    layer.by_domain(broken, ids, torch.ones(3, dtype=torch.bool))
     torch.save(layer.state_dict(), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -88,8 +93,28 @@ def test_every_value_weighs_the_same(tmp_path):
     values = torch.cat([maps(rank).transpose(0, 1).flatten(1) for rank in range(2)], dim=1)
     for rank in range(2):
         state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert state["num_batches_tracked"].tolist() == [1]
         torch.testing.assert_close(state["running_mean"][0], values.mean(1))
         torch.testing.assert_close(state["running_var"][0], values.var(1, correction=0))
+
+
+def undecided_work(rank, folder):
+    store = dist.FileStore(str(folder / "store"), 2)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    half, own = slice(6 * rank, 6 * rank + 6), bne.convert(small_cnn(), DOMAINS, synchronised=False)
+    step(own.double().train(), half)
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(bne.convert(small_cnn(), DOMAINS)).double()
+    with pytest.raises(RuntimeError, match="synchronised=True"):
+        step(net.train(), half)
+    assert net.eval()(batch()[0]).isfinite().all()
+    torch.save(own.state_dict(), folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_several_processes_train_only_if_it_is_said_whose_statistics_count(tmp_path):
+    torch.multiprocessing.spawn(undecided_work, (tmp_path,), nprocs=2)
+    one, other = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    assert not torch.equal(one["model.1.running_mean"], other["model.1.running_mean"])
 
 
 def test_a_lone_process_needs_no_process_group():

@@ -56,12 +56,26 @@ def test_layers_of_all_kinds(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision(monkeypatch, dtype):
+@pytest.mark.parametrize("whole", [True, False])
+def test_half_precision(monkeypatch, dtype, whole):
+    """Whole networks or their input alone, also where γ / σ is more than float16 can hold."""
     net = differing(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten()))
-    images = torch.randn(2, 3, 4, 4).to(dtype)
-    at_once, single = both(monkeypatch, net, images)
+    layer = net.model[0]
+    with torch.no_grad():
+        layer.weight[1:] = 500
+        layer.running_var[:, 1:] = 1e-6
+        layer.running_mean[:, 1:] = 30
+    scale = layer.weight[1] / (layer.running_var[0, 1] + layer.eps).sqrt()
+    assert scale.to(torch.float16).isinf()
+    images = torch.randn(2, 3, 4, 4)
+    images[:, 1:] = 30 + images[:, 1:].sign() / 64  # which float16 just tells apart
+    images = images.to(dtype)
+    expected = net.double()(images.double(), details=True).branch_logits
+    at_once, single = both(monkeypatch, net.to(dtype if whole else torch.float32), images)
     assert at_once.dtype == dtype
     assert torch.equal(at_once, single)
+    near = {"rtol": 2 * torch.finfo(dtype).eps, "atol": 0.5}  # float32 cancels 30 * γ / σ
+    torch.testing.assert_close(at_once.double(), expected, **near)
 
 
 def test_layers_that_normalise_in_a_way_of_their_own(monkeypatch):

@@ -15,6 +15,7 @@ def convert(
     domains: Iterable[str],
     *,
     momentum: Momentum = 0.01,
+    synchronised: bool | None = None,
     distance: str | Distance = "wasserstein",
     layers: Iterable[str] | None = None,
     mix: Mix = "logits",
@@ -37,6 +38,8 @@ def convert(
         momentum: least share of a new batch in the running statistics, of which a domain's nth has
             1/n, see `DomainBatchNorm`; None averages all batches, "keep" takes over each layer's
             own.
+        synchronised: whether batch statistics are those of all processes. None leaves it to the
+            layers: those of a `SyncBatchNorm` are, others refuse to train in several processes.
         distance: from images to domains, by name (see `bne.distances`) or as a function.
         layers: the layers whose statistics are compared; None takes all that can be.
         mix: what the weights combine: the branches' "logits" or their "probabilities", or, in
@@ -62,6 +65,7 @@ def convert(
         copy.deepcopy(model),
         domains,
         momentum=momentum,
+        synchronised=synchronised,
         distance=distance,
         layers=layers,
         mix=mix,

@@ -50,6 +50,7 @@ class DomainEnsemble(nn.Module):
         domains: Iterable[str],
         *,
         momentum: Momentum,
+        synchronised: bool | None,
         distance: str | Distance,
         layers: Iterable[str] | None,
         mix: Mix,
@@ -73,7 +74,7 @@ class DomainEnsemble(nn.Module):
         self.max_images = _checked_limit("max_images", max_images)
         self.max_branches = _checked_limit("max_branches", max_branches)
         self.output = output
-        self.model = install(model, len(self.domains), momentum, shortcuts=shortcuts)
+        self.model = install(model, len(self.domains), momentum, synchronised, shortcuts=shortcuts)
         self._passes = next(domain_layers(self.model)).passes
         self.layers = self._checked_layers(layers)
         self.training = model.training

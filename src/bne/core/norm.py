@@ -63,7 +63,8 @@ class DomainBatchNorm(nn.Module):
         running_mean: (K, C).
         running_var: (K, C).
         num_batches_tracked: (K,).
-        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
+        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`;
+            None if that was not said, and training in several processes is refused.
         name: the layer's name in its network, which is its name in embeddings.
         passes: what the network is doing, shared by all its layers.
         original: the layer this one stands for, without its tensors, if it stands for one.
@@ -93,7 +94,7 @@ class DomainBatchNorm(nn.Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        self.synchronised = False
+        self.synchronised: bool | None = None
         self.name = ""
         self.passes = Passes()
         self.register_parameter(
@@ -151,8 +152,7 @@ class DomainBatchNorm(nn.Module):
         samples = samples_of(x, domains.shape[0])
         population = self.population
         if members is not None and self.training:
-            synchronised = self.synchronised and distributed.is_initialized()
-            if not synchronised and (kernels := kernels_for(samples)):
+            if not self._pools_processes() and (kernels := kernels_for(samples)):
                 return self._by_batch_kernel(kernels, x, domains, members, track)
             own = image_moments(samples)
             statistics = self._batch_statistics(samples, own, domains, members, track)
@@ -240,6 +240,18 @@ class DomainBatchNorm(nn.Module):
             )
         return image_moments(samples)
 
+    def _pools_processes(self) -> bool:
+        """Whether batch statistics are those of all processes, if there are any others."""
+        if not distributed.is_available() or not distributed.is_initialized():
+            return False
+        if self.synchronised is None and distributed.get_world_size() > 1:
+            raise RuntimeError(
+                f"batch-norm layer {self.name!r} does not know whether its statistics are those of "
+                "all processes: pass synchronised=True to bne.convert, or False for each process's "
+                "own (nn.SyncBatchNorm.convert_sync_batchnorm counts before bne.convert alone)"
+            )
+        return bool(self.synchronised)
+
     def _by_batch_kernel(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor, track: bool
     ) -> Tensor:
@@ -268,7 +280,7 @@ class DomainBatchNorm(nn.Module):
         count = belongs.sum(1)
         batch = pool(own, belongs / count.clamp_min(1).unsqueeze(1), domains)
         count = count * values_per_channel(samples)
-        if self.synchronised and distributed.is_initialized():
+        if self._pools_processes():
             batch, count = pool_across_processes(batch, count)
         population = self.population
         present = count > 1

@@ -47,7 +47,12 @@ def check_copyable(model: nn.Module) -> None:
 
 
 def install(
-    model: nn.Module, num_domains: int, momentum: Momentum, *, shortcuts: bool = True
+    model: nn.Module,
+    num_domains: int,
+    momentum: Momentum,
+    synchronised: bool | None = None,
+    *,
+    shortcuts: bool = True,
 ) -> nn.Module:
     """Exchanges every batch-norm layer of `model`, in place, for a domain-aware one.
 
@@ -58,6 +63,8 @@ def install(
         model: any network.
         num_domains: K.
         momentum: of the new layers; "keep" takes over each old layer's own.
+        synchronised: whether batch statistics are those of all processes; None leaves it open, but
+            for layers that are synchronised already.
         shortcuts: whether plain convolutions and poolings get faster subclasses, see `bne.convert`.
     """
     if not (momentum is None or momentum == "keep" or _is_share(momentum)):
@@ -71,6 +78,8 @@ def install(
         if isinstance(module, _BatchNorm):
             layers[module] = layer = _domain_layer(module, name, num_domains, momentum)
             layer.passes = passes
+            known = isinstance(module, nn.SyncBatchNorm) or None
+            layer.synchronised = known if synchronised is None else synchronised
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no batch-norm layer; "
@@ -141,7 +150,6 @@ def _domain_layer(
     # May be set later, apart from buffers; torch leaves statistics alone for a momentum of 0, too.
     still = momentum == "keep" and plain.momentum == 0
     layer.track_running_stats = plain.track_running_stats and not still
-    layer.synchronised = isinstance(plain, nn.SyncBatchNorm)
     layer.name = name
     layer.weight, layer.bias = plain.weight, plain.bias
     for key, value in plain.named_buffers(recurse=False):
