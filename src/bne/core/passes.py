@@ -1,7 +1,19 @@
 """Passes through a network: how its layers normalise, and what passes of the same images share.
 
-An image is run under its own statistics and once under each domain. Until the first batch norm
-nothing tells these runs apart, so a convolution of the images themselves is done once for all.
+One network serves many passes: each image under its own statistics, and once under each domain. A
+pass sets a rule; every batch-norm layer hands its input to the rule, which says how this pass
+normalises:
+
+    ensemble        with Pass(passes, rule): model(images)
+                          |
+    model           conv -> batch norm -> relu -> conv -> batch norm -> ...
+                               |    ^                         |    ^
+    rule                   rule(layer, x)                 rule(layer, x)
+                               |    |                         |    |
+    layer                  layer.by_domain, by_instance or by_mixture
+
+Until the first batch norm nothing tells the passes apart, so a convolution of the images themselves
+is done once for all.
 """
 
 import threading
@@ -114,15 +126,15 @@ class _Convolution(nn.Module):
 
 
 class SharedConv1d(_Convolution, nn.Conv1d):
-    """See `share`."""
+    """See `start_sharing`."""
 
 
 class SharedConv2d(_Convolution, nn.Conv2d):
-    """See `share`."""
+    """See `start_sharing`."""
 
 
 class SharedConv3d(_Convolution, nn.Conv3d):
-    """See `share`."""
+    """See `start_sharing`."""
 
 
 _SHARED: dict[type[nn.Module], type[nn.Module]] = {
@@ -133,15 +145,15 @@ _SHARED: dict[type[nn.Module], type[nn.Module]] = {
 _PLAIN = {shared: plain for plain, shared in _SHARED.items()}
 
 
-def share(module: nn.Module, passes: Passes) -> None:
+def start_sharing(module: nn.Module, passes: Passes) -> None:
     """Lets a module, if it is a plain convolution, treat images that are run several times once."""
     if type(module) in _SHARED:
         module.__class__ = _SHARED[type(module)]
         module.passes = passes  # type: ignore[assignment]
 
 
-def unshare(module: nn.Module) -> None:
-    """Undoes `share`."""
+def stop_sharing(module: nn.Module) -> None:
+    """Undoes `start_sharing`."""
     if type(module) in _PLAIN:
         module.__class__ = _PLAIN[type(module)]
         del module.passes

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.core.moments import Moments, image_moments, pool
+from bne.core.moments import Moments, combine, image_moments
 from bne.core.norm import DomainBatchNorm
 from bne.data.batches import DomainBatches, seed_of
 
@@ -156,7 +156,7 @@ def _set(layer: Layer, sums: _Sums) -> None:
     if isinstance(layer, DomainBatchNorm) and layer.num_domains == len(images):
         mean, var = moments
     else:
-        mean, var = pool(moments, torch.full_like(images, 1 / len(images)))
+        mean, var = combine(moments, torch.full_like(images, 1 / len(images)))
     if isinstance(layer, _BatchNorm):
         count = images.sum() * sums.values
         var = var * count / (count - 1)  # torch's layers keep the unbiased variance
