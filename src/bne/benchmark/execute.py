@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from bne.benchmark.records import Record, alone_with, append, finished, read
 from bne.errors import DataError, Interrupted
+from bne.training.files import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -132,7 +133,8 @@ def attempt(item: Item, job: Job) -> Outcome:
     except Interrupted as error:
         raise Interrupted("Training was interrupted; the same command goes on.") from error
     except Exception as error:
-        report.write_text(traceback.format_exc(), encoding="utf-8")
+        with named(report):
+            report.write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(item, problem=f"{error or type(error).__name__} (see {report})")
 
 

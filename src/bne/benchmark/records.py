@@ -20,6 +20,7 @@ from filelock import FileLock
 from bne.errors import DataError
 from bne.methods.registry import find
 from bne.recipes.schema import Recipe
+from bne.training.files import named
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -188,7 +189,7 @@ def append(file: Path, record: Record) -> None:
     """Adds a record; it is on the disk when this returns."""
     line = json.dumps(record.to_dict(), ensure_ascii=False).encode() + b"\n"
     file.parent.mkdir(parents=True, exist_ok=True)
-    with alone_with(file), file.open("ab+") as records:
+    with named(file), alone_with(file), file.open("ab+") as records:
         if records.seek(0, os.SEEK_END):
             records.seek(-1, os.SEEK_END)
             if records.read(1) != b"\n":  # a crash cut the last line short

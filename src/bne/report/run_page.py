@@ -13,7 +13,7 @@ from bne.report.look import looks
 from bne.report.model_sections import marked
 from bne.report.run_folder import NO_NETWORK, NO_RUN
 from bne.report.run_sections import curve_data, environment_table, flat, settings_table, value_text
-from bne.training.files import write_json, write_text
+from bne.training.files import named, write_json, write_text
 from bne.training.scores import mean_accuracy, pooled
 from bne.words import RULES, listed
 
@@ -219,7 +219,8 @@ def write_report(
         for form in ("png", "pdf"):
             content = _bytes(figure, form)
             path = folder / f"{name}.{form}"
-            path.write_bytes(content)
+            with named(path):
+                path.write_bytes(content)
             written.append(path)
             if form == "png":
                 pictures[name] = content

@@ -18,13 +18,27 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """A context whose errors name a file, as the system's own do not where a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a file, or replaces it, as a whole."""
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    sync(partial)
-    partial.replace(path)
-    sync(path.parent)
+    try:
+        with named(path):
+            partial.write_text(text)
+            sync(partial)
+            partial.replace(path)
+            sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -65,7 +79,8 @@ def snapshot(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Writes tensors, as `snapshot` gives them, and returns the file's SHA-256."""
     data: bytes = require("safetensors.torch").save(dict(tensors))
-    path.write_bytes(data)
+    with named(path):
+        path.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -14,7 +14,7 @@ from bne.errors import TrainingError
 from bne.recipes.files import dump, parse
 from bne.training import checkpoints
 from bne.training.events import Epoch, Scores, scores_from_dict
-from bne.training.files import plain, write_json, write_text
+from bne.training.files import named, plain, write_json, write_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -214,7 +214,7 @@ class RunFolder:
 
     def record(self, epoch: Epoch) -> None:
         """Adds an epoch to the metrics."""
-        with self._metrics.open("a") as file:
+        with named(self._metrics), self._metrics.open("a") as file:
             file.write(_line(epoch))
 
     def finish(self, result: Result) -> None:

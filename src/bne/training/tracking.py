@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bne.errors import DataError
+from bne.training.files import named
 from bne.training.listeners import ClosingListener
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ class TensorBoard(ClosingListener):
     def started(self, plan: Plan) -> None:
         """Opens the file."""
         self._plan = plan
-        self._writer = self._module.SummaryWriter(str(plan.folder / "tensorboard"))
+        with named(plan.folder / "tensorboard"):
+            self._writer = self._module.SummaryWriter(str(plan.folder / "tensorboard"))
 
     def finished_epoch(self, epoch: Epoch) -> None:
         """Writes the epoch's metrics."""
-        for name, value in metrics(epoch).items():
-            self._writer.add_scalar(name, value, number(epoch, self._plan))
-        self._writer.flush()
+        with named(self._plan.folder / "tensorboard"):
+            for name, value in metrics(epoch).items():
+                self._writer.add_scalar(name, value, number(epoch, self._plan))
+            self._writer.flush()
 
     def close(self) -> None:
         """Closes the file."""
