@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from bne.report.content import Analysis
+    from bne.inspection.analysis import Analysis
     from bne.report.look import Look
     from bne.report.run_folder import Training
 
