@@ -6,8 +6,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.reference import AVERAGE, find_table
-from bne.benchmark.render import LABELS
 from bne.benchmark.tables import AWAITED, Cell, percent, signed
+from bne.training.scores import LABELS
 from page import gaps
 from page.campaign import (
     ABLATION,
@@ -40,7 +40,7 @@ def gap_section(records: Sequence[Record]) -> str:
         return f"{BNE} and {DEEPALL} are not both recorded yet."
     targets = ablation.targets
     ours = {
-        LABELS[rule]: gaps.gap(gaps.our_row(one, BNE), gaps.our_row(one, DEEPALL))
+        f"ours, {LABELS[rule]}": gaps.gap(gaps.our_row(one, BNE), gaps.our_row(one, DEEPALL))
         for rule, one in tables.items()
     }
     paper = gaps.papers_gap(tables["last"], BNE, DEEPALL)
@@ -59,7 +59,7 @@ def gap_section(records: Sequence[Record]) -> str:
         "error of such a difference that the number of test images alone gives, as if the two were "
         "tested on different images; it says nothing of how seeds differ."
     )
-    last = ours[LABELS["last"]]
+    last = ours["ours, last"]
     smaller = [
         f"{column} ({gaps.text(last[column])} instead of {signed(paper[column], 1)})"
         for column in columns

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bne.benchmark.records import Record
-    from bne.benchmark.tables import Rule, Table
+    from bne.benchmark.tables import Table
+    from bne.training.scores import Rule
     from page.campaign import Wanted
 
     Row = Mapping[str, Cell]

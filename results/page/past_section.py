@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bne.benchmark.reference import AVERAGE
-from bne.benchmark.render import LABELS
 from bne.benchmark.tables import AWAITED, Cell, average, cell, percent
+from bne.training.scores import LABELS
 from page import analyses, gaps
 from page.campaign import BNE, DEEPALL, paper_table, strong
 from page.search import last_epoch
@@ -29,7 +29,7 @@ def strong_section(records: Sequence[Record]) -> str:
     rows = []
     for rule, one in tables.items():
         base, own = (gaps.our_row(one, row) for row in (DEEPALL, BNE))
-        label = LABELS[rule].removeprefix("ours, ")
+        label = LABELS[rule]
         for name, row in ((DEEPALL, base), (BNE, own)):
             rows.append([name, label, *(_text(row.get(column)) for column in columns)])
         difference = gaps.gap(own, base)

@@ -6,7 +6,8 @@ from collections import Counter
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from bne.benchmark.tables import AWAITED, RULES, accuracy
+from bne.benchmark.tables import AWAITED, accuracy
+from bne.training.scores import RULES
 from page.campaign import WEIGHTS, WEIGHTS_NAME, target
 from page.kinds import by_kind
 from page.words import listed, plural, table

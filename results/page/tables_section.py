@@ -53,4 +53,4 @@ def _table(wanted: Wanted, found: Found) -> str:
     grid = result_grid(wanted.experiment, found)
     notes = " ".join(grid.notes).replace(WEIGHTS, f"`{WEIGHTS_NAME}`")
     title = f"{wanted.title} (`{wanted.table}`)"
-    return markdown([replace(grid, title=title, notes=(notes,))])
+    return markdown(replace(grid, title=title, notes=(notes,)))

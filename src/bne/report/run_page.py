@@ -14,8 +14,8 @@ from bne.report.model_sections import marked
 from bne.report.run_folder import NO_NETWORK, NO_RUN
 from bne.report.run_sections import curve_data, environment_table, flat, settings_table, value_text
 from bne.training.files import write_json, write_text
-from bne.training.scores import mean_accuracy, pooled
-from bne.words import RULES, listed
+from bne.training.scores import RULES, mean_accuracy, pooled
+from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
