@@ -15,6 +15,7 @@ from PIL import Image
 from bne import cli
 from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
+from bne.training.scores import LABELS, RULES
 
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
@@ -66,10 +67,8 @@ def test_a_folder_of_images_becomes_a_trained_network(
     score = result["accuracy"]["last"]["sketch"]
     assert score["images"] == 16
     lines = captured.out.splitlines()
-    for rule in ("last epoch", "best on source validation", "oracle: chosen on the target"):
-        row = next(line for line in lines if rule in line)
-        if rule == "last epoch":
-            assert f"{100 * score['correct'] / 16:.1f}" in row
+    rows = {rule: next(line for line in lines if f" {LABELS[rule]} " in line) for rule in RULES}
+    assert f"{100 * score['correct'] / 16:.1f}" in rows["last"]
     assert captured.out.strip().endswith("default-bne-sketch-0/model")
     assert (folder / "model" / "model.safetensors").is_file()
     assert re.search(r"train 1/1, distance training: loss [\d.]+, [\d,]+ images/s", captured.err)

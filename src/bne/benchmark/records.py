@@ -123,8 +123,7 @@ class Record:
         experiment: the table or recipe it was run for; others may use it too.
         row: of that table.
         settings: the recipe, as `bne.benchmark.records.settings` gives it.
-        accuracy: {rule: {target domain: {"correct": …, "images": …}}} for the rules "last",
-            "validation" and "oracle".
+        accuracy: {rule: {target domain: {"correct": …, "images": …}}}.
         seconds: it took.
         materials: what it started from.
         epochs: the engine's records, one an epoch.

@@ -12,7 +12,7 @@ from bne.cli import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.report.content import Analysis
+    from bne.inspection.analysis import Analysis
     from bne.report.run_folder import Training
 
 EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
@@ -113,8 +113,8 @@ def _look(
     from rich.console import Console
 
     from bne.data.sources import open_images
+    from bne.inspection.analysis import analyse_images
     from bne.recipes.checks import official_split
-    from bne.report.content import analyse_images
     from bne.report.run_folder import held_out_images
     from bne.training.model_folder import load_model
 

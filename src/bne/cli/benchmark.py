@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common
+from bne.training.scores import RULES, sentence
 from bne.words import duration
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
     from bne.benchmark.plan import Item
     from bne.benchmark.ray import Cluster
     from bne.benchmark.tables import Found
-    from bne.benchmark.tables import Rule as OneRule
     from bne.data.images import ImageSet
     from bne.recipes.files import Experiment
+    from bne.training.scores import Rule as OneRule
 
 
 def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None) -> str:
@@ -104,9 +105,9 @@ def show_table(
         Console(highlight=False, width=10_000).print(render.terminal(grid))
         return
     texts = {
-        "md": lambda: render.markdown([grid]),
-        "latex": lambda: render.latex([grid]),
-        "html": lambda: render.html([grid]),
+        "md": lambda: render.markdown(grid),
+        "latex": lambda: render.latex(grid),
+        "html": lambda: render.html(grid),
         "csv": lambda: render.comma_separated(tables),
     }
     typer.echo(texts[form](), nl=False)
@@ -335,7 +336,7 @@ def benchmark(
     allow_gaps: common.AllowGaps = False,
     rule: Annotated[
         Rule,
-        typer.Option(help="Which epoch's network is shown; the oracle is chosen on the target."),
+        typer.Option(help=f"Rule that chooses the epoch. {' '.join(map(sentence, RULES))}"),
     ] = Rule.ALL,
     report: Annotated[
         Path | None,
@@ -357,7 +358,7 @@ def benchmark(
     from bne.benchmark.execute import Job
     from bne.benchmark.plan import choose, estimate, official_by_records, plan
     from bne.benchmark.records import outdated, read
-    from bne.benchmark.tables import RULES, find_records
+    from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
     from bne.recipes.checks import official_split
 

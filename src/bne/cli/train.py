@@ -15,12 +15,6 @@ if TYPE_CHECKING:
     from bne.training.folder import Result
     from bne.training.listeners import ClosingListener
 
-RULES = {
-    "last": "last epoch",
-    "validation": "best on source validation",
-    "oracle": "oracle: chosen on the target",
-}
-
 
 def show_methods(as_json: bool) -> None:
     """Prints all methods, with their options and what they implement."""
@@ -76,16 +70,17 @@ def show_result(result: "Result", folder: Path, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from bne.training.scores import pooled
+    from bne.training.scores import LABELS, pooled, sentence
 
     targets = list(result.accuracy["last"])
     both = ["together"] if len(targets) > 1 else []
-    table = Table("network of", *targets, *both, title="Accuracy on the target, in percent")
+    table = Table("epoch", *targets, *both, title="Accuracy on the target, in percent")
     for rule, scores in result.accuracy.items():
         shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
-        table.add_row(RULES[rule], *(f"{score.accuracy:.1f}" for score in shown))
+        table.add_row(LABELS[rule], *(f"{score.accuracy:.1f}" for score in shown))
     console = Console(markup=False, highlight=False)
     console.print(table)
+    console.print(" ".join(map(sentence, result.accuracy)))
     if result.target_images == "unlabelled":
         console.print("The target's images were part of training, without their labels.")
     if there:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bne.benchmark.reference import tables as paper_tables
-from bne.benchmark.tables import RULES, accuracy_table
+from bne.benchmark.tables import accuracy_table
 from bne.errors import DataError
 from bne.report import benchmark_sections as sections
 from bne.report import look
 from bne.report.benchmark_sections import chart_data, progress
+from bne.training.scores import RULES
 from bne.words import counted, duration
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.render import result_grid
 from bne.benchmark.tables import NONE, Cell, accuracy, signed
-from bne.benchmark.tables import RULES as ALL_RULES
 from bne.methods.registry import find
 from bne.report import curves, look
 from bne.report.curves import read_epochs
 from bne.report.look import PALETTE
 from bne.report.run_sections import environment_table, flat, settings_table
-from bne.words import RULES, counted, duration, listed
+from bne.training.scores import RULES
+from bne.words import counted, duration, listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from bne.benchmark.execute import Outcome
     from bne.benchmark.records import Record
     from bne.benchmark.render import Grid
-    from bne.benchmark.tables import Found, Row, Rule, Table
+    from bne.benchmark.tables import Found, Row, Table
     from bne.recipes.files import Experiment
     from bne.training.events import Epoch
+    from bne.training.scores import Rule
 
 NUMBERS = 200_000  # in all curves together, so that a page stays small
 FEWEST, MOST = 12, 100  # points of one curve
@@ -243,14 +244,14 @@ def run_section(found: Found) -> list[str]:
             item.row,
             item.target,
             str(item.recipe.seed),
-            *(_percent(record, rule) for rule in ALL_RULES),
+            *(_percent(record, rule) for rule in RULES),
             NONE if record is None else duration(record.seconds),
         )
         for item, record in found
     ]
     table = look.table(
         "Accuracy on the target, %, by the epoch that is tested",
-        ("method", "target", "seed", *ALL_RULES, "time"),
+        ("method", "target", "seed", *RULES, "time"),
         rows,
     )
     return [look.folded(f"All {len(found)} runs", f'<div data-filter="runs">{table}</div>')]

@@ -267,11 +267,10 @@ def map_figure(found: Map, observed: Observed, looks: Mapping[str, Look], chosen
         looks: of the domains, by name.
         chosen: the image whose distances are drawn, a row of the map.
     """
-    assert observed.location is not None
     height = max(5.2, 1.5 + LINE * len(observed.domains))
     figure = Figure(figsize=(7.2, height), layout="constrained")
     axes = figure.subplots()
-    domain = observed.domain[observed.location.rows].numpy()
+    domain = observed.domain[observed.mapped].numpy()
     for number, name in enumerate(observed.domains):
         look, (x, y) = looks[name], found.images[domain == number].T
         seen = "seen" if look.seen else "unseen"

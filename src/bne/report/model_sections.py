@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from bne.inspection.analysis import Analysis
     from bne.inspection.examples import Example
     from bne.inspection.maps import Map
     from bne.inspection.observe import Observed
-    from bne.report.content import Analysis
     from bne.report.look import Look
 
 BARS = 8  # of weights beside an image: the largest, where there are more

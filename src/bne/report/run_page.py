@@ -13,16 +13,16 @@ from bne.report.look import looks
 from bne.report.model_sections import marked
 from bne.report.run_folder import NO_NETWORK, NO_RUN
 from bne.report.run_sections import curve_data, environment_table, flat, settings_table, value_text
-from bne.training.files import named, write_json, write_text
-from bne.training.scores import mean_accuracy, pooled
-from bne.words import RULES, listed
+from bne.training.files import write_json, write_text
+from bne.training.scores import RULES, mean_accuracy, pooled
+from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
     from matplotlib.figure import Figure
 
-    from bne.report.content import Analysis
+    from bne.inspection.analysis import Analysis
     from bne.report.look import Look
     from bne.report.run_folder import Training
 
@@ -219,8 +219,7 @@ def write_report(
         for form in ("png", "pdf"):
             content = _bytes(figure, form)
             path = folder / f"{name}.{form}"
-            with named(path):
-                path.write_bytes(content)
+            path.write_bytes(content)
             written.append(path)
             if form == "png":
                 pictures[name] = content

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bne.methods.registry import find
 from bne.report import curves, look
 from bne.report.run_folder import UNFINISHED
-from bne.training.scores import best_on_validation, last, oracle, pooled
+from bne.training.scores import RULES, Rule, choose, pooled
 from bne.words import counted, duration, listed
 
 if TYPE_CHECKING:
@@ -75,13 +75,6 @@ def _environment_text(name: str, value: Any) -> str:
     return "not known" if value is None else value_text(value)
 
 
-HEADS = {
-    "last": "last epoch",
-    "validation": "epoch best on held-out source images",
-    "oracle": "epoch best on the target: an upper bound",
-}
-
-
 def what_was_trained(training: Training, sources: Sequence[str]) -> list[str]:
     """Sentences for somebody who knows neither the code nor the run.
 
@@ -110,16 +103,11 @@ def what_was_trained(training: Training, sources: Sequence[str]) -> list[str]:
     return [*sentences, f"What the paper says of {settings['method']}: “{sentence}”."]
 
 
-def recorded_accuracy(training: Training) -> dict[str, Epoch]:
+def recorded_accuracy(training: Training) -> dict[Rule, Epoch]:
     """The epochs that count, by the rule that chooses them."""
     if not any(epoch.phase == "train" for epoch in training.epochs):
         return {}
-    chosen = {
-        "last": last(training.epochs),
-        "validation": best_on_validation(training.epochs),
-        "oracle": oracle(training.epochs),
-    }
-    return {rule: epoch for rule, epoch in chosen.items() if epoch is not None}
+    return choose(training.epochs)
 
 
 def accuracy_section(training: Training) -> list[str]:
@@ -142,7 +130,7 @@ def accuracy_section(training: Training) -> list[str]:
         "How often the network named the right class, in percent, as recorded during training. "
         "Nothing was chosen by the target's images, except in the column that says so."
     )
-    head = ("images of", *(HEADS[rule] for rule in chosen), "images")
+    head = ("images of", *(RULES[rule] for rule in chosen), "images")
     return [look.paragraph(note), look.table("Accuracy, %", head, rows)]
 
 

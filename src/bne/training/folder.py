@@ -65,8 +65,7 @@ class Result:
         recipe: every setting, as `Recipe.to_dict` gives them.
         environment: in which it ran.
         epochs: all records, in order.
-        accuracy: of every target domain, under the rules "last", "validation" (absent if no images
-            were held out) and "oracle" (chosen on the target itself).
+        accuracy: scores of every target domain, by rule, see `bne.training.scores.RULES`.
         precision: that was really used, "bf16" or "float32".
         target_images: what training knew of the target's images: "unseen", or "unlabelled" if they
             joined without their labels.
