@@ -183,9 +183,10 @@ def accuracy_table(name: str, found: Found, paper: PaperTable | None, rule: Rule
         cells = {target: cell(own, target, lambda r: accuracy(r, rule)) for target in targets}
         ours[row] = {**cells, AVERAGE: average(list(cells.values()))}
     deepall = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
-    for row in ours.keys() - {deepall} if deepall is not None else ():
-        base, gain = compared(ours[row][AVERAGE], ours[deepall][AVERAGE])
-        ours[row] |= {AVERAGE_DEEPALL: base, GAIN: gain}
+    for row in ours.keys() - {deepall}:
+        if deepall is not None:
+            base, gain = compared(ours[row][AVERAGE], ours[deepall][AVERAGE])
+            ours[row] |= {AVERAGE_DEEPALL: base, GAIN: gain}
     return Table(name, (*targets, AVERAGE_DEEPALL, AVERAGE, GAIN), beside(ours, paper), rule)
 
 

@@ -70,17 +70,19 @@ def show_result(result: "Result", folder: Path, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from bne.training.scores import LABELS, pooled, sentence
+    from bne.training.scores import LABELS, RULES, pooled, sentence
 
     targets = list(result.accuracy["last"])
     both = ["together"] if len(targets) > 1 else []
     table = Table("epoch", *targets, *both, title="Accuracy on the target, in percent")
-    for rule, scores in result.accuracy.items():
+    rules = [rule for rule in RULES if rule in result.accuracy]
+    for rule in rules:
+        scores = result.accuracy[rule]
         shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
         table.add_row(LABELS[rule], *(f"{score.accuracy:.1f}" for score in shown))
     console = Console(markup=False, highlight=False)
     console.print(table)
-    console.print(" ".join(map(sentence, result.accuracy)))
+    console.print(" ".join(map(sentence, rules)))
     if result.target_images == "unlabelled":
         console.print("The target's images were part of training, without their labels.")
     if there:
