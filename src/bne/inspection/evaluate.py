@@ -10,7 +10,7 @@ import numpy as np
 from bne.data.feed import Feed
 from bne.errors import DataError
 from bne.inspection.numbers import scores
-from bne.inspection.observe import images_of, observe
+from bne.inspection.observe import observe
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,12 +90,13 @@ def evaluate_model(
     """
     if ALL in classes:
         raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
-    members = {domain: images_of(prepared.images, domain) for domain in domains}
-    seen = observe(method, transform, classes, prepared, Feed(prepared, device), members)
+    members = {domain: prepared.images.indices_of([domain]) for domain in domains}
+    feed = Feed(prepared, device)
+    seen = observe(method, transform, classes, prepared, feed, members, weightings=["uniform"])
     answers = {"prediction": seen.answers}
     if seen.branches:
         answers["nearest"] = seen.by_rank[:, 0]
-        answers["uniform"] = seen.by_weighting[:, seen.weightings.index("uniform")]
+        answers["uniform"] = seen.by_weighting[:, 0]
         for place, name in enumerate(seen.branches):
             answers[f"branch {name}"] = seen.by_branch[:, place]
     found: Accuracies = {}

@@ -109,6 +109,7 @@ def observe(
     *,
     held_out: Collection[int] = (),
     points: int = 0,
+    weightings: Sequence[str] | None = None,
 ) -> Observed:
     """Shows images to a model, once; no batch mixes domains, nor held-out images with others.
 
@@ -121,10 +122,14 @@ def observe(
         members: numbers of the images to show, by domain.
         held_out: numbers of images of source domains that were held out from training.
         points: number of images per domain whose points are kept, the first ones.
+        weightings: names of distances to weigh the branches by as well; by default all.
 
     Raises:
-        DataError: A class is unknown, or an answer is not finite.
+        DataError: A domain has no images, as when all are unreadable, or a class is unknown, or an
+            answer is not finite.
     """
+    if empty := [domain for domain, chosen in members.items() if not chosen]:
+        raise DataError(f"Domain {empty[0]!r} has no images; leave it out of --domains.")
     labels = _translated(prepared.images, members, classes)
     kept_out = torch.tensor(sorted(held_out)).long()
     firsts = torch.tensor([n for chosen in members.values() for n in chosen[:points]]).long()
@@ -134,7 +139,7 @@ def observe(
         plan += [(domain, p) for own in (chosen[~out], chosen[out]) for p in batches(own)]
     shown = feed.gather(part for _, part in plan)
     looks = [
-        _look(method, transform(images), torch.isin(part, firsts).nonzero().flatten())
+        _look(method, transform(images), torch.isin(part, firsts), weightings or names())
         for (_, part), (images, _) in zip(plan, shown, strict=True)
     ]
     # Only here does the host wait for the device.
@@ -178,8 +183,8 @@ class _Look(NamedTuple):
     known: Embedding | None = None
 
 
-def _look(method: Method, images: Tensor, mapped: Tensor) -> _Look:
-    """Shows images, (B, 3, H, W), to a model; the points of the rows `mapped` are kept."""
+def _look(method: Method, images: Tensor, mapped: Tensor, others: Sequence[str]) -> _Look:
+    """Shows images, (B, 3, H, W), to a model; the points of those `mapped`, (B,), are kept."""
     if not branches(method):
         logits = method.predict(images)
         none = logits.new_empty(len(logits), 0)
@@ -200,10 +205,11 @@ def _look(method: Method, images: Tensor, mapped: Tensor) -> _Look:
         # A distance that is the same everywhere tells no nearest domain.
         distance = wasserstein if net.distance is uniform else net.distance
         nearness = -distance(points, known)
-        weightings = {n: inverse_weights(get(n)(points, known)) for n in names()}
+        weightings = {n: inverse_weights(get(n)(points, known)) for n in others}
         alone = [distance(points.select([n]), known.select([n])) for n in points.layers]
         layers = torch.stack(alone, 1)
-        points = replace(points, mean=points.mean[mapped], var=points.var[mapped])
+        kept = mapped.nonzero().flatten()
+        points = replace(points, mean=points.mean[kept], var=points.var[kept])
     mixed = [mix(branch_logits, weights, net.mix).argmax(1) for weights in weightings.values()]
     rows = {
         **_answers(out.logits, branch_logits),
@@ -226,27 +232,11 @@ def _on_cpu(points: Embedding) -> Embedding:
     return replace(points, mean=points.mean.cpu(), var=points.var.cpu())
 
 
-def images_of(images: ImageSet, domain: str) -> list[int]:
-    """Numbers of a domain's images.
-
-    Raises:
-        DataError: The domain is unknown, or it has no images, as when all are unreadable.
-    """
-    numbers = images.indices_of([domain])
-    if not numbers:
-        raise DataError(f"Domain {domain!r} has no images; leave it out of --domains.")
-    return numbers
-
-
 def sample(images: ImageSet, domains: Sequence[str], count: int, seed: int) -> dict[str, list[int]]:
-    """Numbers of at most `count` images of each domain, drawn at random, by domain.
-
-    Raises:
-        DataError: A domain is unknown or has no images.
-    """
+    """Numbers of at most `count` images of each domain, drawn at random, by domain."""
     return {
-        domain: np.random.default_rng(seed).permutation(images_of(images, domain))[:count].tolist()
-        for domain in domains
+        name: np.random.default_rng(seed).permutation(images.indices_of([name]))[:count].tolist()
+        for name in domains
     }
 
 
