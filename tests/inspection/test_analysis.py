@@ -242,7 +242,8 @@ def test_records_keep_their_layout() -> None:
     for file in ("search", "tables"):
         for line in (ROOT / f"results/pacs-resnet18/{file}.jsonl").read_text().splitlines():
             record = json.loads(line)
-            found[record["settings"]["method"]] = record["analysis"]
+            if record["analysis"]:
+                found[record["settings"]["method"]] = record["analysis"]
     assert len(found) > 5
     for method, recorded in found.items():
         ours = json.loads(json.dumps(analyse(trained(method))))
