@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bne.api import load, train
     from bne.core import distances
     from bne.core.distances import bhattacharyya, uniform, wasserstein
     from bne.core.embedding import Embedding
@@ -23,17 +24,20 @@ __all__ = [
     "bhattacharyya",
     "convert",
     "distances",
+    "load",
     "revert",
+    "train",
     "uniform",
     "wasserstein",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
-    "distances": ("bhattacharyya", "uniform", "wasserstein"),
-    "embedding": ("Embedding",),
-    "ensemble": ("DomainEnsemble", "Prediction", "convert", "revert"),
-    "norm": ("DomainBatchNorm",),
+    "api": ("load", "train"),
+    "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
+    "core.embedding": ("Embedding",),
+    "core.ensemble": ("DomainEnsemble", "Prediction", "convert", "revert"),
+    "core.norm": ("DomainBatchNorm",),
 }
 
 
@@ -43,7 +47,7 @@ def __getattr__(name: str) -> Any:
         return import_module("bne.core.distances")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"bne.core.{module}"), name)
+            return getattr(import_module(f"bne.{module}"), name)
     if name in _modules():
         return import_module(f"bne.{name}")
     raise AttributeError(f"module 'bne' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Analyses of tiny networks on tiny images, and a training that was never carried out."""
 
-from bne.recipes.schema import Phase, Recipe
+from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.report.content import Analysis, analyse_images
 from bne.report.run_folder import UNFINISHED, Training
 from bne.training.events import Epoch, Score
@@ -49,7 +49,7 @@ def epochs(sources: tuple[str, ...], target: str, shift: int = 0) -> tuple[Epoch
 
 def training(sources: tuple[str, ...], target: str) -> Training:
     """Of a run that is not finished."""
-    phases = {"head": Phase(2), "train": Phase(6, warm_up=2)}
+    phases = {"head": HeadPhase(2), "train": Phase(6, warm_up=2)}
     recipe = Recipe("bne", (target,), backbone="small_cnn", **phases)
     settings = plain(recipe.to_dict())
     environment = {"bne": "0.1", "device": "a CPU", "weights": {"name": None, "sha256": None}}

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from bne.errors import DataError
+from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,11 +88,10 @@ def find_table(name: str) -> PaperTable:
     """The table of that name.
 
     Raises:
-        DataError: The paper has none; the message names the nearest.
+        SettingsError: The paper has none; the message names the nearest.
     """
     if name not in tables():
-        near = get_close_matches(name, tables(), n=1, cutoff=0)[0]
-        raise DataError(f"The paper has no table {name!r}; the nearest is {near!r}.")
+        raise SettingsError(f"The paper has no table {name!r}; {did_you_mean(name, tables())}.")
     return tables()[name]
 
 

@@ -12,7 +12,7 @@ import torch
 from bne.core.ensemble import DomainEnsemble
 from bne.inspection.numbers import Sums, calibration, calibration_error, confusion
 from bne.inspection.observe import View, branches, check_finite, ranking_distance, view
-from bne.training.inputs import autocast, effective
+from bne.training.runtime import autocast, effective
 from bne.training.scores import batches
 
 if TYPE_CHECKING:

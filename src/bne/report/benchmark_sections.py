@@ -11,9 +11,9 @@ from bne.benchmark.tables import NONE, Cell, accuracy, signed
 from bne.benchmark.tables import RULES as ALL_RULES
 from bne.methods.registry import find
 from bne.report import curves, look
-from bne.report.curves import read_epochs
 from bne.report.look import PALETTE
 from bne.report.run_sections import environment_table, flat, settings_table
+from bne.training.events import read_epochs
 from bne.words import RULES, counted, duration, listed
 
 if TYPE_CHECKING:
