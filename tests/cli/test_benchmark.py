@@ -304,7 +304,7 @@ def test_a_domain_named_like_a_column_is_refused(
     [
         (["--table", "sota-pacs"], "The paper has no table 'sota-pacs'; the nearest is"),
         (["--methods", "depall", "--benchmark", "pacs"], "nearest is 'deepall'"),
-        (["--recipe", "defualt"], "the nearest is default"),
+        (["--recipe", "defualt"], "the nearest is 'default'"),
         ([], "name a --benchmark"),
         (["--benchmark", "pacs", "--set", "x"], "--set x"),
         (["--benchmark", "pacs", "--data", "nowhere"], "no such file or folder"),

@@ -1,6 +1,6 @@
 """A training that was never carried out, and analyses of tiny networks."""
 
-from bne.recipes.schema import Phase, Recipe
+from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.report.run_folder import UNFINISHED, Training
 from bne.training.events import Epoch, Score
 from bne.training.files import plain
@@ -36,7 +36,7 @@ def epochs(sources: tuple[str, ...], target: str, shift: int = 0) -> tuple[Epoch
 
 def training(sources: tuple[str, ...], target: str) -> Training:
     """Of a run that is not finished."""
-    phases = {"head": Phase(2), "train": Phase(6, warm_up=2)}
+    phases = {"head": HeadPhase(2), "train": Phase(6, warm_up=2)}
     recipe = Recipe("bne", (target,), backbone="small_cnn", **phases)
     settings = plain(recipe.to_dict())
     environment = {"bne": "0.1", "device": "a CPU", "weights": {"name": None, "sha256": None}}

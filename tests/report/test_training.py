@@ -24,9 +24,8 @@ from bne.report.run_page import write_report
 from bne.report.run_sections import accuracy_section, curve_data, what_was_trained
 from bne.training.events import Score
 from bne.training.model_folder import load_model
-from bne.training.run import run
 from tests.report.models import training
-from tests.training.small import images, recipe
+from tests.training.small import images, recipe, run
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from bne.errors import DataError, did_you_mean
+from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -89,10 +89,10 @@ def find_table(name: str) -> PaperTable:
     """The table of that name.
 
     Raises:
-        DataError: The paper has none; the message names the nearest.
+        SettingsError: The paper has none; the message names the nearest.
     """
     if name not in tables():
-        raise DataError(f"The paper has no table {name!r}; {did_you_mean(name, tables())}.")
+        raise SettingsError(f"The paper has no table {name!r}; {did_you_mean(name, tables())}.")
     return tables()[name]
 
 

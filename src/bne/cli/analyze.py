@@ -114,7 +114,7 @@ def _look(
 
     from bne.data.sources import open_images
     from bne.inspection.analysis import analyse_images
-    from bne.recipes.checks import official_split
+    from bne.recipes.inputs import official_split
     from bne.report.run_folder import held_out_images
     from bne.training.model_folder import load_model
 

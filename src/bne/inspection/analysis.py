@@ -13,7 +13,7 @@ from bne.inspection import numbers as figures
 from bne.inspection.examples import Example, describe, remarkable
 from bne.inspection.maps import Map, choose_layers, make_maps
 from bne.inspection.observe import branches, observe, sample
-from bne.training.inputs import autocast, effective
+from bne.training.runtime import autocast, effective
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

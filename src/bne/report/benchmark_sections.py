@@ -10,9 +10,9 @@ from bne.benchmark.render import result_grid
 from bne.benchmark.tables import NONE, Cell, accuracy, signed
 from bne.methods.registry import find
 from bne.report import curves, look
-from bne.report.curves import read_epochs
 from bne.report.look import PALETTE
 from bne.report.run_sections import environment_table, flat, settings_table
+from bne.training.events import read_epochs
 from bne.training.scores import RULES
 from bne.words import counted, duration, listed
 

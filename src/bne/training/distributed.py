@@ -55,7 +55,7 @@ class Processes:
         """Returns when all processes have come here."""
         self.sum(torch.zeros(1, device=self.device)).item()
 
-    def share(self, method: nn.Module) -> nn.Module:
+    def wrap(self, method: nn.Module) -> nn.Module:
         """What to call instead of a method, so that gradients are those of all processes' images.
 
         It lasts for one stage of the method, whose steps all leave out the same parameters, if any.

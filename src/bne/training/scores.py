@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from bne.methods import Method
     from bne.training.events import Epoch, Scores
-    from bne.training.inputs import Setting
+    from bne.training.runtime import Runtime
 
 Rule = Literal["last", "validation", "oracle"]
 RULES: dict[Rule, str] = {
@@ -92,13 +92,13 @@ def _training(epochs: Sequence[Epoch]) -> list[Epoch]:
 BATCH = 256
 
 
-def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
+def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
     """Of the held-out images of the sources, and of all images of the targets.
 
     One process finds them for all.
 
     Args:
-        setting: of the run.
+        runtime: of the run.
         method: is left in the mode it was in.
 
     Raises:
@@ -106,12 +106,12 @@ def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
     """
     import torch
 
-    groups = setting.validation, setting.target
+    groups = runtime.inputs.validation, runtime.inputs.target
     members = {domain: numbers for group in groups for domain, numbers in group.items()}
-    found = torch.zeros(2, len(members), dtype=torch.long, device=setting.processes.device)
-    if setting.processes.first:
-        found += _count(setting, method, members.values())
-    correct, wild = setting.processes.sum(found).tolist()
+    found = torch.zeros(2, len(members), dtype=torch.long, device=runtime.device)
+    if runtime.processes.first:
+        found += _count(runtime, method, members.values())
+    correct, wild = runtime.processes.sum(found).tolist()
     if any(wild):
         names = [domain for domain, images in zip(members, wild, strict=True) if images]
         raise TrainingError(
@@ -127,7 +127,7 @@ def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
     return validation, target
 
 
-def _count(setting: Setting, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
+def _count(runtime: Runtime, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
     """(2, D), how many images of each domain get the right answer, and how many no finite one.
 
     No batch mixes domains, and the device is not waited for.
@@ -137,11 +137,11 @@ def _count(setting: Setting, method: Method, domains: Iterable[Sequence[int]]) -
     training = method.training
     method.eval()
     counts = []
-    with torch.inference_mode(), setting.autocast():
+    with torch.inference_mode(), runtime.autocast():
         for numbers in domains:
             parts = []
-            for images, labels in setting.feed.gather(batches(torch.as_tensor(numbers))):
-                logits = method.predict(setting.transform(images))
+            for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
+                logits = method.predict(runtime.transform(images))
                 parts.append(torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)]))
             counts.append(torch.cat(parts, 1).sum(1))
     method.train(training)

@@ -104,7 +104,7 @@ class _Sums:
 def recompute(
     method: Method,
     batches: Sequence[Batch],
-    look: Callable[[Iterable[Tensor]], Iterator[Tensor]],
+    images_of: Callable[[Iterable[Tensor]], Iterator[Tensor]],
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[object]],
 ) -> None:
@@ -113,7 +113,7 @@ def recompute(
     Args:
         method: its `observe` runs the images; it is left in the mode it was in.
         batches: what to measure on, see `draw`.
-        look: gives the network's input, (N, 3, H, W), for each list of numbers.
+        images_of: gives the network's input, (N, 3, H, W), for each list of numbers.
         device: where they are.
         autocast: makes the context in which the network runs.
     """
@@ -131,7 +131,7 @@ def recompute(
     with ExitStack() as hooks:
         for layer in _layers(method):
             hooks.callback(layer.register_forward_pre_hook(measure).remove)
-        for batch, images in zip(batches, look(b.numbers for b in batches), strict=True):
+        for batch, images in zip(batches, images_of(b.numbers for b in batches), strict=True):
             current[:] = batch.domains.to(device), batch.counts.to(device)
             with autocast():
                 method.observe(images, current[0])
