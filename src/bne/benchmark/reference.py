@@ -74,7 +74,7 @@ class PaperTable:
 @cache
 def tables() -> dict[str, PaperTable]:
     """All tables, by name."""
-    text = (files("bne.evaluation") / "reference.csv").read_text(encoding="utf-8")
+    text = (files("bne.benchmark") / "reference.csv").read_text(encoding="utf-8")
     lines = list(csv.DictReader(text.splitlines()))
     found: dict[str, PaperTable] = {}
     for name in dict.fromkeys(line["table"] for line in lines):
