@@ -1,4 +1,4 @@
-"""Which images of the data a run had held out from training."""
+"""What is recorded of a run, read from its folder."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from bne.errors import DataError
 from bne.recipes.checks import split_sources
 from bne.recipes.files import parse
 from bne.recipes.settings import checked, to_recipe
-from bne.report.curves import read_epochs
+from bne.training.events import Epoch
 from bne.training.files import plain
 from bne.training.folder import Result
 from bne.training.model_folder import INFO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from bne.data.images import ImageSet
     from bne.data.splits import Split
-    from bne.training.events import Epoch
     from bne.training.model_folder import ModelInfo
 
 UNFINISHED = "The run is not finished: what is shown is how far it has come."
@@ -36,14 +35,8 @@ NO_RUN = (
 LAST = "The network looked into is that of the last epoch."
 BEST = "The network looked into is that of the epoch best on held-out source images."
 _UNREADABLE = (
-    OSError,
-    DataError,
-    ValueError,
-    KeyError,
-    TypeError,
-    AttributeError,
-    OverflowError,
-    RecursionError,
+    *(OSError, DataError, ValueError, KeyError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
 )
 
 
@@ -76,6 +69,11 @@ class Training:
         """The domains trained on, as far as records name them."""
         recorded = self.epochs[-1].validation if self.epochs else ()
         return tuple(self.settings.get("sources") or recorded)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, even if its result cannot be read."""
+        return UNFINISHED not in self.left_out
 
 
 def find_model(run: Path) -> tuple[Path | None, str]:
@@ -146,6 +144,34 @@ def _epochs(text: str) -> tuple[Epoch, ...]:
     with suppress(ValueError):
         records.append(json.loads(last))
     return read_epochs(records)
+
+
+def read_epochs(records: Iterable[Any]) -> tuple[Epoch, ...]:
+    """The epochs of a run, all that pages show of them being there.
+
+    Args:
+        records: what `Epoch.to_dict` gave, as JSON has it.
+
+    Raises:
+        ValueError: One is no epoch, a number is none, or the epochs are of different domains.
+    """
+    try:
+        epochs = tuple(map(_epoch, records))
+    except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError("no epoch") from error
+    if len({(*epoch.validation, None, *epoch.target) for epoch in epochs}) > 1:
+        raise ValueError("epochs of different domains")
+    return epochs
+
+
+def _epoch(fields: Any) -> Epoch:
+    epoch = Epoch.from_dict(fields)
+    scores = [*epoch.validation.values(), *epoch.target.values()]
+    for number in (epoch.loss, *(score.accuracy for score in scores)):
+        isfinite(number)  # which takes nothing but numbers
+    if not epoch.target or not isinstance(epoch.stage, str):
+        raise ValueError("no target or no stage")
+    return epoch
 
 
 def _result(text: str) -> Result:
