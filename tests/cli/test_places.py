@@ -12,14 +12,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from bne.speed import records as speed_records
+from bne.training.tracking import TensorBoard
 
 from bne.benchmark.records import append, read
-from bne.report.run_folder import Training
 from bne.report.run_page import write_report
 from bne.training.events import Epoch, Score
 from bne.training.files import write_json, write_tensors
-from bne.training.folder import RunFolder
-from bne.training.tracking import TensorBoard
+from bne.training.folder import RunFolder, Training
 from tests.benchmark.examples import item, record
 from tests.benchmark.test_execute import write_pictures
 from tests.cli.test_benchmark import SETTINGS

@@ -117,7 +117,7 @@ def show_table(
 def check_report(file: Path) -> None:
     """Finds what would keep the page from being written, before anything is run."""
     from bne.errors import DataError
-    from bne.report.benchmark_page import chart_library
+    from bne.report.page import chart_library
 
     chart_library()
     if file.exists() and not file.is_file():  # a device would be replaced
