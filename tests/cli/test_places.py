@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bne.speed import records as speed_records
 from bne.training.tracking import TensorBoard
 
 from bne.benchmark.records import append, read
@@ -135,7 +134,6 @@ def tensorboard(folder: Path) -> None:
         ("file", lambda folder: write_tensors(folder / "file", {"x": torch.zeros(9)})),
         ("metrics.jsonl", lambda folder: RunFolder(folder).record(EPOCH)),
         ("file", lambda folder: append(folder / "file", record(item("bne", "photo"), 1))),
-        ("file", lambda folder: speed_records.append([{"a": 1}], folder / "file")),
         ("curves.png", lambda folder: write_report(folder, None, TRAINING)),
         ("tensorboard", tensorboard),
     ],

@@ -100,7 +100,7 @@ def test_settings_are_told_apart() -> None:
     found = benchmark({"DeepAll": BNE, "BNE": BNE}, {"DeepAll": "deepall"})
     page = Reader(written(experiment(), found))
     common = page.table("Settings that all runs have in common")
-    assert (common["per_domain"], common["train.epochs"]) == (["16"], ["60"])
+    assert (common["per_domain"], common["train.epochs"]) == (["16"], ["20"])
     assert not common.keys() & {"method", "target", "seed"}
     head, *rows = page.tables["Settings in which the methods differ"]
     assert head == ["setting", "DeepAll", "BNE"]

@@ -21,9 +21,8 @@ from bne.training.folder import (
     read_training,
 )
 from bne.training.model_folder import load_model
-from bne.training.run import run
 from tests.report.pages import Reader
-from tests.training.small import images, recipe
+from tests.training.small import images, recipe, run
 
 
 @pytest.fixture(scope="module")

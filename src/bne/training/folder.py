@@ -230,6 +230,11 @@ class Training:
         recorded = self.epochs[-1].validation if self.epochs else ()
         return tuple(self.settings.get("sources") or recorded)
 
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, even if its result cannot be read."""
+        return UNFINISHED not in self.left_out
+
 
 def find_model(run: Path) -> tuple[Path | None, str]:
     """The folder of the network to look into, and a sentence on which of a run's it is.
