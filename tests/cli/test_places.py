@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bne.training.tracking import TensorBoard
+from bne.training.listeners import TensorBoard
 
 from bne.benchmark.records import append, read
 from bne.report.run_page import write_report
