@@ -57,8 +57,12 @@ def test_the_page_holds_everything_and_asks_for_nothing(written: list[Path]) -> 
 
 def test_tables_are_what_the_network_says(analysed, written: list[Path]) -> None:
     """Every image shown again, figures by plain loops."""
-    model, _ = analysed
+    model, found = analysed
     page = Reader(written[0].read_text())
+    layers = page.table("By layer, %")
+    for name, layer in found.numbers["layers"].items():
+        scores = [score["correct"] / score["images"] for score in layer["domain_accuracy"].values()]
+        assert layers[name] == [f"{100 * layer['share']:.1f}", f"{100 * np.mean(scores):.1f}"]
     files = model.prepared.images.files
     inputs = model.transform(model.prepared.pixels.permute(0, 3, 1, 2))
     with torch.no_grad():

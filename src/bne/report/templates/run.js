@@ -26,13 +26,15 @@
   // Percents, each with the text that pointing at it shows.
   function matrix(id, rows, columns, values, hover, top, extra) {
     const named = Math.max(rows.length, columns.length) <= 40;
-    const ticks = (texts, more) => names(named ? texts : [], more);
+    const many = Math.max(rows.length, columns.length) > 12;
+    const ticks = (texts, more) => names(named ? texts : [], { tickfont: { size: many ? 9 : 12 }, ...more });
+    const height = extra.height ?? (named && many ? 120 + 13 * rows.length : undefined);
     draw(id, [{ type: "heatmap", z: values, zmin: 0, zmax: top, colorscale: "Cividis", showscale: false,
-      xgap: 1, ygap: 1, text: hover, hovertemplate: "%{text}<extra></extra>",
-      ...(columns.length <= 12 && { texttemplate: "%{z:.0f}" }) }],
-    { xaxis: ticks(columns, { title: { text: extra.x, standoff: 6 }, tickangle: -35 }),
+      xgap: many ? 0 : 1, ygap: many ? 0 : 1, text: hover, hovertemplate: "%{text}<extra></extra>",
+      ...(!many && { texttemplate: "%{z:.0f}" }) }],
+    { xaxis: ticks(columns, { title: { text: extra.x, standoff: 6 }, tickangle: many ? -90 : -35 }),
       yaxis: ticks(rows, { title: { text: extra.y, standoff: 6 }, ...down }), margin: { l: 44, r: 10, t: 10, b: 50 },
-      ...(extra.height && { height: extra.height }) });
+      ...(height && { height }) });
   }
 
   function bars(id, layers, values, colour, chance) {
