@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import bne.methods
-from bne.errors import DataError
+from bne.errors import BneError, DataError
 from bne.recipes.files import dump, load, load_experiment, names, parse
 from bne.recipes.settings import keys
 from bne.training.files import plain
@@ -159,7 +159,7 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
         ("base: mine.yaml", "base leads back to this file; remove one of them."),
         ("base: pacs-resnet81", "There is no recipe pacs-resnet81; the nearest is pacs-resnet18"),
         ("base: no.yaml", "there is no such recipe file."),
-        ("benchmark: pcas", "There is no benchmark 'pcas'; choose from pacs"),
+        ("benchmark: pcas", "There is no benchmark 'pcas'; the nearest is 'pacs'."),
         ("seed: 1\nseed: 2", "not in the YAML format: the key seed is there twice"),
         ("seed: [", "not in the YAML format: "),
         ("? [seed]\n: 1", "not in the YAML format: a key must be a text"),
@@ -168,7 +168,7 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(BneError) as caught:
         load_experiment(path)
     assert expected in str(caught.value)
     if "benchmark" not in text and "There is no recipe" not in expected:

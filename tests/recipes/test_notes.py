@@ -34,8 +34,8 @@ def test_a_class_that_a_source_lacks_is_named(tmp_path: Path) -> None:
     assert found(tmp_path) == []
     write(tmp_path, *names("art sketch", "elk fox", 10))
     assert found(tmp_path) == [
-        "cartoon has no images of elk, fox to train on; others have.",
-        "photo has no images of elk, fox to train on; others have.",
+        "cartoon has no images of elk and fox to train on; others have.",
+        "photo has no images of elk and fox to train on; others have.",
     ]
     # Neither has, so none is taught.
     assert found(tmp_path, sources=["cartoon", "photo"]) == []
@@ -46,7 +46,7 @@ def test_a_class_that_a_target_lacks_is_named(tmp_path: Path) -> None:
     write(tmp_path, *names("sketch", "cat", 2))
     assert found(tmp_path, target=["infograph", "sketch"]) == [
         "infograph, a target, has no images of dog; its accuracy is that on the other classes.",
-        "sketch, a target, has no images of dog, elk; its accuracy is that on the other classes.",
+        "sketch, a target, has no images of dog and elk; its accuracy is that on the other classes.",
     ]
 
 

@@ -11,7 +11,7 @@ from bne.data.splits import hold_out, official
 from bne.errors import DataError
 from bne.methods import find
 from bne.recipes.settings import convert
-from bne.words import readable_list
+from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,9 +58,9 @@ def check_classes(images: ImageSet, splits: Mapping[str, Split]) -> None:
     """
     missing = missing_classes(images, splits)
     if missing:
-        gaps = [f"{d} has no images of {readable_list(names)}" for d, names in missing.items()]
+        gaps = [f"{d} has no images of {listed(names)}" for d, names in missing.items()]
         raise DataError(
-            f"{readable_list(gaps, '; ')} to train on, though other source domains have; add "
+            f"{listed(gaps, '; ', '; ')} to train on, though other source domains have; add "
             "some, or train with such gaps by allow_gaps=True (--allow-gaps)."
         )
 
@@ -291,14 +291,14 @@ def notes(recipe: Recipe, images: ImageSet, split_file: Path | None) -> Iterator
     """
     splits = split_sources(recipe, images, split_file)
     for source, classes in missing_classes(images, splits).items():
-        yield f"{source} has no images of {readable_list(classes)} to train on; others have."
+        yield f"{source} has no images of {listed(classes)} to train on; others have."
     taught = set().union(*taught_classes(images, splits).values())
     for target in recipe.target:
         there = {images.files[number].label for number in images.indices_of([target])}
         absent = [images.classes[label] for label in sorted(taught - there)]
         if absent:
             yield (
-                f"{target}, a target, has no images of {readable_list(absent)}; its accuracy is "
+                f"{target}, a target, has no images of {listed(absent)}; its accuracy is "
                 "that on the other classes."
             )
     if split_file and recipe.validation not in ("auto", "official"):
