@@ -16,7 +16,7 @@ class DataError(BneError):
     """Images, or files about them, are not as they must be."""
 
 
-class SettingsError(BneError):
+class SettingsError(BneError, ValueError):
     """What is asked for is unknown, impossible or not to be had on this machine."""
 
 

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import get_args
 
 import pytest
@@ -7,12 +8,13 @@ from torchvision.transforms.v2 import functional as tv
 
 from bne.data import augment
 from bne.data.augment import Augmentation
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
 
 PLAIN = Preprocessing(24, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 IMAGENET = Preprocessing(24)
 STRENGTHS = get_args(augment.Strength)
+NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def noise(count: int, size: int = 32) -> torch.Tensor:
@@ -130,7 +132,7 @@ def test_a_change_follows_from_seed_step_and_position_alone(strength: augment.St
     torch.testing.assert_close(change(images[share], 5, share), first[share])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@NEEDS_GPU
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_the_gpus_own_random_numbers_are_left_alone(strength: augment.Strength) -> None:
     state = torch.cuda.get_rng_state()
@@ -138,7 +140,7 @@ def test_the_gpus_own_random_numbers_are_left_alone(strength: augment.Strength) 
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@NEEDS_GPU
 @pytest.mark.parametrize("strength", ["paper", "strong"])
 def test_the_gpu_gives_the_same(strength: augment.Strength) -> None:
     images, change = noise(12), Augmentation(strength, IMAGENET)
@@ -146,7 +148,52 @@ def test_the_gpu_gives_the_same(strength: augment.Strength) -> None:
 
 
 def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(DataError, match="'mild' is not known"):
+    with pytest.raises(SettingsError, match="'mild' is not known"):
         Augmentation("mild", PLAIN)  # type: ignore[arg-type]
     with pytest.raises(DataError, match="23 pixels are too small for crops of 24"):
         Augmentation("paper", PLAIN)(noise(2, 23), 0)
+
+
+FACTORS = torch.tensor([0.0, 0.7, 1.0, 1.3, 2.5, 0.4])
+TURNS = torch.tensor([-0.5, -0.3, 0.0, 0.1, 0.25, 0.5])
+
+
+def pictures() -> torch.Tensor:
+    """Noise, with greys, pure colours and ties among the channels, where hues are delicate."""
+    images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    images[:, :, 0] = images[:, :1, 0]
+    images[:, :, 1] = (images[:, :, 1] > 0.5).float()
+    images[:, 1, 2] = images[:, 0, 2]
+    images[:, 2, 3] = images[:, 1, 3]
+    return images
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "strengths"),
+    [
+        (augment.adjust_brightness, tv.adjust_brightness, FACTORS),
+        (augment.adjust_contrast, tv.adjust_contrast, FACTORS),
+        (augment.adjust_saturation, tv.adjust_saturation, FACTORS),
+        (augment.adjust_hue, tv.adjust_hue, TURNS),
+    ],
+)
+def test_each_image_changes_as_torchvision_would_change_it(
+    ours: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    theirs: Callable[[torch.Tensor, float], torch.Tensor],
+    strengths: torch.Tensor,
+) -> None:
+    images = pictures()
+    changed = ours(images, strengths)
+    assert not torch.allclose(changed[0], images[0])
+    for i, strength in enumerate(strengths.tolist()):
+        expected = theirs(images[i], strength)
+        torch.testing.assert_close(changed[i], expected, rtol=0, atol=1e-5)
+
+
+def test_colour_is_dropped_where_chosen() -> None:
+    images = pictures()
+    chosen = torch.tensor([True, False] * 3)
+    changed = augment.drop_colour(images, chosen)
+    for i, image in enumerate(images):
+        expected = tv.rgb_to_grayscale(image, num_output_channels=3) if chosen[i] else image
+        torch.testing.assert_close(changed[i], expected)

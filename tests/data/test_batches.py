@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bne.data.batches import DomainBatches
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 
 SETS = {"art": range(10), "photo": range(10, 35), "sketch": range(35, 42)}
 
@@ -103,15 +103,17 @@ def test_processes_together_hold_the_batch_of_one(world_size: int) -> None:
     assert {share.steps_per_epoch for share in shares} == {whole.steps_per_epoch}
 
 
-def test_what_makes_no_sense_is_refused() -> None:
-    with pytest.raises(DataError, match="choose a multiple of 3"):
-        DomainBatches(SETS, 4, world_size=3)
-    with pytest.raises(DataError, match="rank=2 is none of world_size=2 processes"):
-        DomainBatches(SETS, 4, rank=2, world_size=2)
-    with pytest.raises(DataError, match="'empty' has no images"):
-        DomainBatches({**SETS, "empty": []}, 4)
-    with pytest.raises(DataError, match="no domain"):
-        DomainBatches({}, 4)
-    for epoch in ("longest", 0):
-        with pytest.raises(DataError, match="epoch="):
-            DomainBatches(SETS, 4, epoch=epoch)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("sets", "options", "error", "message"),
+    [
+        (SETS, {"world_size": 3}, SettingsError, "choose a multiple of 3"),
+        (SETS, {"rank": 2, "world_size": 2}, SettingsError, "rank=2 is none of world_size=2"),
+        (SETS, {"epoch": "longest"}, SettingsError, "epoch="),
+        (SETS, {"epoch": 0}, SettingsError, "epoch="),
+        ({}, {}, SettingsError, "no domain"),
+        ({**SETS, "empty": []}, {}, DataError, "'empty' has no images"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(sets, options, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        DomainBatches(sets, 4, **options)

@@ -4,22 +4,23 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from bne.data import cache, decoding
-from bne.data import cache as store
 from bne.data.cache import default_folder, prepare
-from bne.data.images import ImageSet, decode, resize
+from bne.data.images import ImageFile, ImageSet, decode, resize
 from bne.data.sources import open_images
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 from tests.data.small import names, write
 
 
@@ -35,16 +36,13 @@ def folder(tmp_path: Path) -> Path:
 
 
 def reading(images: ImageSet, reads: list[str]) -> ImageSet:
-    """The same images, whose reads are counted (in this process: when only hashing)."""
+    """The same images, whose reads are noted."""
 
-    def counted(read: Callable[[], bytes], name: str) -> Callable[[], bytes]:
-        def call() -> bytes:
-            reads.append(name)
-            return read()
+    def noting(file: ImageFile) -> bytes:
+        reads.append(file.name)
+        return file.read()
 
-        return call
-
-    files = tuple(replace(file, read=counted(file.read, file.name)) for file in images.files)
+    files = tuple(replace(file, read=partial(noting, file)) for file in images.files)
     return replace(images, files=files)
 
 
@@ -165,15 +163,11 @@ def test_bad_images_can_be_skipped(data: Path, folder: Path, decodes: list[int])
     (data / "art/cat/1.png").write_bytes(b"not an image")
     (data / "photo/dog/2.png").write_bytes(b"")
     prepared = prepare(open_images(data), folder, 16, skip_bad=True)
-    kept = [i for i in range(12) if i not in (1, 11)]
-    assert [file.name for file in prepared.images.files] == [
-        good.images.files[i].name for i in kept
-    ]
+    kept = [0, *range(2, 11)]
+    assert [f.name for f in prepared.images.files] == [good.images.files[i].name for i in kept]
     assert torch.equal(prepared.pixels, good.pixels[kept])
-    assert [problem.split(":")[0] for problem in prepared.skipped] == [
-        "art/cat/1.png",
-        "photo/dog/2.png",
-    ]
+    skipped = [problem.split(":")[0] for problem in prepared.skipped]
+    assert skipped == ["art/cat/1.png", "photo/dog/2.png"]
     again = prepare(open_images(data), folder, 16, skip_bad=True)
     assert (again.skipped, decodes) == (prepared.skipped, [12, 12])
     with pytest.raises(DataError, match="2 of 12 images cannot be read"):
@@ -266,8 +260,8 @@ def test_pixels_are_summed_up_only_when_their_file_is_another(
     data: Path, folder: Path, tmp_path: Path, decodes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sums = []
-    really = store.checksum
-    monkeypatch.setattr(store, "checksum", lambda path: sums.append(path) or really(path))
+    really = cache.checksum
+    monkeypatch.setattr(cache, "checksum", lambda path: sums.append(path) or really(path))
     for place in (folder, folder, tmp_path / "moved", tmp_path / "moved"):
         if place != folder and not place.exists():
             shutil.copytree(folder, place)
@@ -276,11 +270,11 @@ def test_pixels_are_summed_up_only_when_their_file_is_another(
 
 
 def test_a_checksum_tells_the_place_of_blocks(tmp_path: Path) -> None:
-    first, second = (bytes([number]) * store.BLOCK for number in (1, 2))
+    first, second = (bytes([number]) * cache.BLOCK for number in (1, 2))
     found = set()
     for content in (first + second, second + first, first, first + second[:-1]):
         (tmp_path / "file").write_bytes(content)
-        found.add(store.checksum(tmp_path / "file"))
+        found.add(cache.checksum(tmp_path / "file"))
     assert len(found) == 4
 
 
@@ -294,33 +288,56 @@ def test_the_stamp_of_other_images_is_not_followed(data: Path, folder: Path) -> 
     assert len(prepare(open_images(data), folder, 16).pixels) == 12
 
 
-KILLED = """
+UNGUARDED = """
+import multiprocessing, sys
+from bne.data import open_images
+from bne.data.cache import prepare
+
+multiprocessing.set_start_method("spawn")  # as on systems without fork
+print(len(prepare(open_images(sys.argv[1]), sys.argv[2], 16)))
+"""
+
+
+def test_a_script_needs_no_guard(data: Path, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    command = [sys.executable, str(tmp_path / "script.py"), str(data), str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "12\n"), done.stderr
+
+
+SLOW = """
 import sys, time
 from bne.data.cache import prepare
 from bne.data.images import ImageFile, ImageSet
 
 def read():
     print("reading", flush=True)
-    time.sleep(60)
+    time.sleep(0.2)
+    return b""
 
-files = tuple(ImageFile(str(i), 0, 0, read, "") for i in range(100))
+files = tuple(ImageFile(str(i), 0, 0, read, "") for i in range(10_000))
 prepare(ImageSet(("a",), ("b",), files), sys.argv[1], 16)
 """
 
 
-def test_a_killed_preparation_does_not_block_the_next(data: Path, folder: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(folder)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_a_preparation_that_is_ended_does_not_block_the_next(
+    data: Path, folder: Path, end: signal.Signals
+) -> None:
+    command = [sys.executable, "-c", SLOW, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as victim:
         assert victim.stdout is not None
-        line = victim.stdout.readline()
-        victim.kill()
-    assert line.startswith("reading")  # workers write at once
-    assert (folder / "partial").exists()
+        assert victim.stdout.readline().startswith(b"reading")
+        victim.send_signal(end)
+        _, errors = victim.communicate(timeout=60)
+    assert victim.returncode == -end
+    assert (b"KeyboardInterrupt" in errors) is (end == signal.SIGINT)
+    assert (folder / "partial").exists() is (end == signal.SIGKILL)
     following = multiprocessing.get_context("fork").Process(
         target=prepare, args=(open_images(data), folder, 16)
     )
     following.start()
-    following.join(30)
+    following.join(60)
     following.kill()
     assert following.exitcode == 0
     assert not (folder / "partial").exists()
@@ -363,7 +380,7 @@ def test_a_disk_that_fills_up_is_one_clear_error(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(decoding, "_decode_one", full)  # in the workers, which are forked
+    monkeypatch.setattr(decoding, "resize", full)
     with pytest.raises(DataError, match="the disk is too full"):
         prepare(open_images(data), folder, 16)
     assert sorted(path.name for path in folder.iterdir()) == ["lock"]
@@ -396,7 +413,7 @@ def test_a_cache_that_cannot_be_written_serves_what_it_holds(
 
 
 def test_a_size_must_be_positive(data: Path, folder: Path) -> None:
-    with pytest.raises(DataError, match="size=0 is no size"):
+    with pytest.raises(SettingsError, match="size=0 is no size"):
         prepare(open_images(data), folder, 0)
 
 

@@ -1,25 +1,25 @@
 import shutil
-from dataclasses import replace
+import tarfile
+import zipfile
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from bne.data.benchmarks import Benchmark
-from bne.data.check import check
+from bne.data.benchmarks import declare
+from bne.data.check import check, check_path, count_passed_over
 from bne.data.sources import open_images
 from tests.data.small import names, write
 
-TOY = Benchmark(
-    name="toy",
-    title="Toy",
-    domains=("art", "photo"),
-    class_count=2,
-    classes=("cat", "dog"),
-    class_counts={"art": (2, 2), "photo": (2, 2)},
-    origin="",
-    terms="",
-)
+FIELDS = {
+    "title": "Toy",
+    "domains": ["art", "photo"],
+    "classes": ["cat", "dog"],
+    "class_counts": {"art": [2, 2], "photo": [2, 2]},
+    "origin": "",
+    "terms": "",
+}
+TOY = declare("toy", FIELDS)
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def root(tmp_path: Path) -> Path:
 
 def test_a_sound_copy_passes(root: Path) -> None:
     seen = []
-    report = check(open_images(root), TOY, lambda: seen.append(1))
+    report = check(open_images(root), TOY, lambda *done: seen.append(done))
     assert report.counts == {"cat": {"art": 2, "photo": 2}, "dog": {"art": 2, "photo": 2}}
     assert report.errors == report.notes == report.unreadable == report.duplicates == ()
-    assert len(seen) == 8
+    assert seen == [(done, 8) for done in range(1, 9)]
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,17 @@ def test_what_differs_from_the_declaration(
         assert found.startswith(expected)
 
 
-def test_only_the_number_of_classes_is_declared(root: Path) -> None:
-    large = Benchmark("large", "Large", ("art", "photo"), 345, "", "")
-    assert check(open_images(root), large).errors == ("2 classes; Large has 345.",)
-
-
-def test_counts_of_domains_alone(root: Path) -> None:
-    plain = replace(TOY, class_counts={}, counts={"art": 4, "photo": 5})
-    assert check(open_images(root), plain).errors == ("photo: 4 images; Toy has 5.",)
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"classes": [], "class_count": 345, "class_counts": {}}, "2 classes; Toy has 345."),
+        ({"class_counts": {}, "counts": {"art": 4, "photo": 5}}, "photo: 4 images; Toy has 5."),
+    ],
+)
+def test_what_little_is_declared_is_compared(
+    root: Path, changes: dict[str, object], error: str
+) -> None:
+    assert check(open_images(root), declare("toy", {**FIELDS, **changes})).errors == (error,)
 
 
 def test_long_lists_are_cut_short(tmp_path: Path) -> None:
@@ -87,8 +90,8 @@ def test_long_lists_are_cut_short(tmp_path: Path) -> None:
     for number in range(30):
         shutil.copy(tmp_path / "art/c00/0.png", tmp_path / f"photo/c00/copy{number:02}.png")
     absent, repeated = check(open_images(tmp_path)).errors
-    assert absent.endswith("c09, c10, … and 19 more, which other domains have.")
-    assert "photo/c00/copy08.png and … and 21 more are the same" in repeated
+    assert absent.endswith("c09, c10 and 19 more, which other domains have.")
+    assert "photo/c00/copy08.png and 21 more are the same" in repeated
 
 
 def test_unreadable_images_are_named(root: Path) -> None:
@@ -121,7 +124,7 @@ def test_identical_pixels_are_found_whatever_the_format(
         assert report.errors[0].startswith(f"art/cat/0.png and {copy} {error}")
     else:
         assert report.errors == ()
-        assert report.notes[0].startswith("1 image repeats another")
+        assert report.notes[0].endswith(": 1 image.")
 
 
 def test_same_bytes_in_another_shape_are_no_duplicates(tmp_path: Path) -> None:
@@ -129,3 +132,46 @@ def test_same_bytes_in_another_shape_are_no_duplicates(tmp_path: Path) -> None:
     Image.new("RGB", (2, 8)).save(tmp_path / "a/x/wide.png")
     Image.new("RGB", (8, 2)).save(tmp_path / "a/x/high.png")
     assert check(open_images(tmp_path)).duplicates == ()
+
+
+OTHERS = ("cat/1.gif", "cat/2.GIF", "dog/plain", "dog/3.ppm", "list.txt")
+HIDDEN = (".DS_Store", "cat/._0.png", "__MACOSX/cat/x.txt")
+
+
+def touch(folder: Path) -> None:
+    for name in (*OTHERS, *HIDDEN):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+
+
+def test_files_in_folders_and_archives_are_counted_alike(tmp_path: Path) -> None:
+    write(tmp_path / "plain", *names("art", "cat dog", 1))
+    touch(tmp_path / "plain/art")
+    expected = {".gif": 2, "": 1, ".ppm": 1, ".txt": 1}
+    assert count_passed_over(tmp_path / "plain") == expected
+    for kind in ("tar", "zip"):
+        (tmp_path / kind).mkdir()
+    with tarfile.open(tmp_path / "tar/art.tar", "w") as tar:
+        tar.add(tmp_path / "plain/art", ".")
+    with zipfile.ZipFile(tmp_path / "zip/art.zip", "w") as archive:
+        for file in (tmp_path / "plain/art").rglob("*"):
+            archive.write(file, file.relative_to(tmp_path / "plain/art"))
+    for kind in ("tar", "zip"):
+        assert len(open_images(tmp_path / kind)) == 2
+        assert count_passed_over(tmp_path / kind) == expected
+
+
+def test_files_beside_the_domains_and_tables_do_not_count(tmp_path: Path) -> None:
+    write(tmp_path, *names("art photo", "cat", 1))
+    (tmp_path / "README.md").write_text("")
+    touch(tmp_path / ".git")
+    table = tmp_path / "images.csv"
+    table.write_text("path,class,domain\nart/cat/0.png,cat,art\n")
+    assert not count_passed_over(tmp_path)
+    assert not count_passed_over(table)
+
+
+def test_the_note(root: Path) -> None:
+    touch(root / "art")
+    (note,) = check_path(root).notes
+    assert note.endswith("none 1, .gif 2, .ppm 1, .txt 1; 5 files.")

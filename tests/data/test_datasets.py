@@ -1,5 +1,7 @@
 import pickle
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import datasets
 import numpy as np
@@ -42,12 +44,8 @@ def test_torch_dataset_with_named_labels_and_domains() -> None:
     assert images.domains == ("photo", "art")
     assert images.labels == [2, 0, 0, 2]
     assert images.domain_ids == [1, 1, 0, 0]
-    assert [f.name for f in images.files] == [
-        "art/dog/0",
-        "art/cat/1",
-        "photo/cat/2",
-        "photo/dog/3",
-    ]
+    found = [f.name for f in images.files]
+    assert found == ["art/dog/0", "art/cat/1", "photo/cat/2", "photo/dog/3"]
     for file, expected in zip(images.files, PICTURES, strict=True):
         read = pickle.loads(pickle.dumps(file.read))
         assert (pixels(decode(read(), file.name)) == expected).all()
@@ -183,6 +181,26 @@ def test_unreadable_items_are_named(tmp_path) -> None:
     cut.unlink()
     with pytest.raises(DataError, match="Item 1 of the dataset cannot be read"):
         open_images(Pictures(whole, cut))
+
+
+class Alone(Items):
+    """Of items of which only one may be asked for at a time, as with one open file for all."""
+
+    busy = False
+
+    def __getitem__(self, index: int) -> object:
+        assert not self.busy
+        self.busy = True
+        time.sleep(0.002)
+        self.busy = False
+        return self.items[index]
+
+
+def test_a_dataset_need_not_know_of_threads() -> None:
+    images = open_images(Alone([(picture, 0, 0) for picture in PICTURES]))
+    with ThreadPoolExecutor(4) as threads:
+        read = list(threads.map(lambda file: file.read(), images.files * 4))
+    assert read == [file.read() for file in images.files] * 4
 
 
 def test_stamp_follows_the_shape() -> None:

@@ -1,9 +1,11 @@
 import hashlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from bne.data.decoding import CHUNK, UNREADABLE, decode_to_file, digest_all
+from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, in_threads, usable_cores
 from bne.data.images import ImageFile, decode, resize
 from bne.data.sources import open_images
 from bne.errors import DataError
@@ -18,42 +20,79 @@ def nothing(done: int, total: int) -> None:
     pass
 
 
-def test_every_row_is_its_own_file_over_several_chunks(tmp_path: Path) -> None:
-    write(tmp_path / "set", *names("art photo", "cat dog", 10))
+def test_every_row_is_its_own_file(tmp_path: Path) -> None:
+    write(tmp_path / "set", *names("art photo", "cat dog", 20))
     files = open_images(tmp_path / "set").files
-    assert len(files) > CHUNK
     seen = []
-    results = decode_to_file(
-        files, tmp_path / "out", 8, lambda done, total: seen.append((done, total))
-    )
+    results = decode_to_file(files, tmp_path / "out", 8, lambda *done: seen.append(done))
     expected = [resize(decode(file.read(), file.name), 8).tobytes() for file in files]
     assert len(set(expected)) == len(files)
     assert (tmp_path / "out").read_bytes() == b"".join(expected)
     assert [one.digest for one in results] == digest_all(files)
-    assert seen[-1] == (40, 40)
-    assert len(seen) > 1
+    assert seen == [(done, 80) for done in range(1, 81)]
 
 
 def test_a_file_without_pixels_leaves_a_gap_and_a_reason(tmp_path: Path) -> None:
     write(tmp_path / "set", *names("art", "cat", 1))
     (good,) = open_images(tmp_path / "set").files
-    files = (
-        ImageFile("a", 0, 0, unreadable, ""),
-        ImageFile("b", 0, 0, bytes, ""),
-        good,
-    )
-    results = decode_to_file(files, tmp_path / "out", 4, nothing)
-    assert results[0] == (UNREADABLE, "gone: it is not there.")
-    assert results[1].digest == hashlib.sha256(b"").hexdigest()
-    assert results[1].problem is not None
-    assert "b: the file is not a JPEG" in results[1].problem
-    written = (tmp_path / "out").read_bytes()
-    assert written[: 2 * 48] == bytes(2 * 48)
-    assert written[2 * 48 :] == resize(decode(good.read(), ""), 4).tobytes()
+    bad = (ImageFile("a", 0, 0, unreadable, ""), ImageFile("b", 0, 0, bytes, ""))
+    first, second, third = decode_to_file((*bad, good), tmp_path / "out", 4, nothing)
+    assert first == (UNREADABLE, "gone: it is not there.")
+    assert second.digest == hashlib.sha256(b"").hexdigest()
+    assert "b: the file is not a JPEG" in str(second.problem)
+    assert third == (hashlib.sha256(good.read()).hexdigest(), None)
+    pixels = resize(decode(good.read(), ""), 4).tobytes()
+    assert (tmp_path / "out").read_bytes() == bytes(2 * 48) + pixels
 
 
-def test_what_the_operating_system_says_in_a_worker_reaches_the_caller(tmp_path: Path) -> None:
+def test_what_the_operating_system_says_reaches_the_caller(tmp_path: Path) -> None:
     write(tmp_path / "set", *names("art", "cat", 1))
     files = open_images(tmp_path / "set").files
     with pytest.raises(FileNotFoundError):
         decode_to_file(files, tmp_path / "nowhere" / "out", 4, nothing)
+
+
+def test_threads_work_at_once_in_order_and_not_without_end() -> None:
+    barrier, taken = threading.Barrier(3, timeout=30), []
+
+    def square(number: int) -> int:
+        barrier.wait()  # passes only if three are at it
+        return number**2
+
+    results = in_threads(square, (taken.append(n) or n for n in range(300)), 3, ahead=5)
+    assert taken == []
+    assert next(results) == 0
+    assert taken == list(range(6))
+    assert list(results) == [number**2 for number in range(1, 300)]
+
+
+@pytest.mark.parametrize("stop", ["error", "caller"])
+def test_what_is_left_is_not_done_after_an_error_or_when_the_caller_stops(stop: str) -> None:
+    done, go = [], threading.Event()
+
+    def work(number: int) -> None:
+        if stop == "error" and number == 1:
+            raise OSError("full")
+        if number > 1:
+            go.wait(30)
+        done.append(number)
+
+    results = in_threads(work, range(20), 2, ahead=10)
+    next(results)
+    threading.Timer(0.5, go.set).start()
+    if stop == "error":
+        with pytest.raises(OSError, match="full"):
+            next(results)
+    else:
+        results.close()
+    assert 10 not in done  # the last that was handed to the threads
+
+
+def test_only_the_cores_given_to_the_process_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert usable_cores() == 2
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert usable_cores() == 64
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert usable_cores() == 1

@@ -8,10 +8,20 @@ import zlib
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torchvision.transforms.v2 import functional as tv
 
-from bne.data.images import MAX_PIXELS, ImageFile, ImageSet, decode, to_rgb
-from bne.errors import DataError
+from bne.data.images import (
+    MAX_PIXELS,
+    ImageFile,
+    ImageSet,
+    decode,
+    resize,
+    resize_recipe,
+    to_rgb,
+)
+from bne.errors import DataError, SettingsError
 from tests.data.small import encode, pixels
 
 RAMP = np.arange(256, dtype=np.uint8).reshape(16, 16)
@@ -303,6 +313,19 @@ def test_any_bytes_decode_or_raise_data_error() -> None:
                 assert decode(bytes(data), "x").mode == "RGB"
 
 
+def test_resizes_any_aspect_to_a_square_as_torchvision_does_by_default() -> None:
+    for width, height in ((90, 40), (20, 70)):
+        image = Image.effect_noise((width, height), 50).convert("RGB")
+        ours = resize(image, 64)
+        assert ours.size == (64, 64)
+        assert torch.equal(tv.pil_to_tensor(ours), tv.pil_to_tensor(tv.resize(image, [64, 64])))
+
+
+def test_the_recipe_names_size_and_decoder() -> None:
+    assert resize_recipe(64) != resize_recipe(65)
+    assert Image.__version__ in resize_recipe(64)
+
+
 def test_select_and_indices() -> None:
     files = tuple(ImageFile(f"{i}", i % 2, i // 2, io.BytesIO().read, "") for i in range(6))
     images = ImageSet(("a", "b", "c"), ("cat", "dog"), files)
@@ -312,5 +335,5 @@ def test_select_and_indices() -> None:
     chosen = images.select([5, 0])
     assert [file.name for file in chosen.files] == ["5", "0"]
     assert (chosen.domains, chosen.classes) == (images.domains, images.classes)
-    with pytest.raises(DataError, match="no domain 'd' here; choose from 'a', 'b', 'c'"):
+    with pytest.raises(SettingsError, match="no domain 'd' in the data; there are a, b, c"):
         images.indices_of(["a", "d"])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
 from bne.data.splits import hold_out, official
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 
 
 def image_set(counts: dict[str, list[int]]) -> ImageSet:
@@ -82,11 +82,11 @@ def test_impossible_wishes_are_refused() -> None:
     with pytest.raises(DataError, match=r"; add images, or hold none out with validation=0\.$"):
         hold_out(image_set({"a": [1, 1]}), ["a"], 0.3)
     assert hold_out(images, ["a"], 0)["a"].validation == ()
-    with pytest.raises(DataError, match=r"fraction is 1\.0; it must be"):
+    with pytest.raises(SettingsError, match=r"fraction is 1\.0; it must be"):
         hold_out(images, ["b"], 1.0)
-    with pytest.raises(DataError, match="no domain 'c' here"):
+    with pytest.raises(SettingsError, match="no domain 'c'"):
         hold_out(images, ["c"])
-    with pytest.raises(DataError, match="no source domain to train on"):
+    with pytest.raises(SettingsError, match="no source domain to train on"):
         hold_out(images, [])
 
 
@@ -100,7 +100,7 @@ def test_official_split(tmp_path: Path) -> None:
     rows = "a,0/0,train\na,0/1,crossval\na,0/2,train\nb,0/9,train\n"
     split = official(images, ["a"], table(tmp_path / "split.csv", rows))["a"]
     assert (split.train, split.validation) == ((0, 2), (1,))
-    with pytest.raises(DataError, match="no domain 'c' here"):
+    with pytest.raises(SettingsError, match="no domain 'c'"):
         official(images, ["c"], tmp_path / "split.csv")
 
 

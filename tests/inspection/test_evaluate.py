@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 from bne.inspection.analysis import analyse, analyse_images
 from bne.inspection.evaluate import ALL, Accuracy, evaluate_model
 from bne.training import scores
@@ -110,7 +110,7 @@ def test_an_unknown_class_or_domain_is_named() -> None:
     model = trained("deepall")
     with pytest.raises(DataError, match="does not know the class 'emu'"):
         evaluate_model(model.method, model.transform, CLASSES[:2], model.prepared, TARGET)
-    with pytest.raises(DataError, match="no domain 'nowhere'"):
+    with pytest.raises(SettingsError, match="no domain 'nowhere'"):
         evaluate(model, ["nowhere"])
 
 

@@ -161,7 +161,7 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
         ("base: mine.yaml", "base leads back to this file; remove one of them."),
         ("base: pacs-resnet81", "There is no recipe pacs-resnet81; the nearest is 'pacs-resnet18"),
         ("base: no.yaml", "there is no such recipe file."),
-        ("benchmark: pcas", "There is no benchmark 'pcas'; choose from pacs"),
+        ("benchmark: pcas", "There is no benchmark 'pcas'; the nearest is 'pacs'."),
         ("seed: 1\nseed: 2", "not in the YAML format: the key seed is there twice"),
         ("seed: [", "not in the YAML format: "),
         ("? [seed]\n: 1", "not in the YAML format: a key must be a text"),

@@ -59,7 +59,7 @@ def test_a_class_that_a_source_lacks_is_refused_unless_allowed(tmp_path: Path) -
     with pytest.raises(DataError) as caught:
         check(images)
     assert str(caught.value) == (
-        "photo has no images of dog, elk; quick has no images of dog to train on, though other "
+        "photo has no images of dog and elk; quick has no images of dog to train on, though other "
         "source domains have; add some, or train with such gaps by allow_gaps=True (--allow-gaps)."
     )
     check(images, allow_gaps=True)

@@ -7,11 +7,10 @@ import struct
 import tarfile
 import zipfile
 import zlib
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from bne.data.entries import Entry, inner_path, is_image, read_slice, stamp_of
-from bne.data.images import MAX_BYTES
+from bne.data.entries import MAX_BYTES, Entry, inner_path, is_image, read_slice, stamp_of
 from bne.errors import DataError
 from bne.words import readable_size
 
@@ -24,50 +23,6 @@ MAX_RATIO = 100
 RATIO_MATTERS_FROM = 16_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class TarMember:
-    """Reads one member of a tar: a slice of the file."""
-
-    archive: str
-    offset: int
-    size: int
-
-    def __call__(self) -> bytes:
-        """The bytes of the member."""
-        return read_slice(self.archive, self.offset, self.size)
-
-
-@dataclass(frozen=True, slots=True)
-class ZipMember:
-    """Reads one stored or deflated member of a zip, without parsing its directory again."""
-
-    archive: str
-    name: str
-    header_offset: int
-    packed_size: int
-    size: int
-    crc: int
-    deflated: bool
-
-    def __call__(self) -> bytes:
-        """The bytes of the member, checked against its CRC."""
-        header = read_slice(self.archive, self.header_offset, 30)
-        name_length, extra_length = struct.unpack("<HH", header[26:])
-        start = self.header_offset + 30 + name_length + extra_length
-        data = read_slice(self.archive, start, self.packed_size)
-        try:
-            if self.deflated:  # never unpacks more than the size the directory promised
-                data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
-        except zlib.error as error:
-            raise self._damaged() from error
-        if len(data) != self.size or zlib.crc32(data) != self.crc:
-            raise self._damaged()
-        return data
-
-    def _damaged(self) -> DataError:
-        return DataError(f"{self.archive}: the member {self.name!r} is damaged; pack it again.")
-
-
 def list_tar(archive: Path, domain: str) -> Iterator[Entry]:
     """The images of a plain tar whose members are `class/image`.
 
@@ -75,16 +30,16 @@ def list_tar(archive: Path, domain: str) -> Iterator[Entry]:
         DataError: The file is no uncompressed tar, is damaged, or has a member that is neither a
             file nor a folder or whose path leads outside.
     """
+    stamp = stamp_of(archive)
     try:
         with tarfile.open(archive, "r:") as tar:
-            stamp = stamp_of(archive.stat())
             for member in tar:
                 path = inner_path(member.name, str(archive))
                 if member.isdir():
                     continue
                 if not member.isfile() or member.issparse():
                     raise _not_a_file(archive, member.name)
-                read = TarMember(str(archive), member.offset_data, member.size)
+                read = partial(read_slice, str(archive), member.offset_data, member.size)
                 yield from _entry(archive, domain, path, read, f"{stamp}:{member.offset_data}")
             _check_end(tar, archive)
     except (tarfile.TarError, ValueError, OverflowError) as error:
@@ -98,27 +53,36 @@ def list_zip(archive: Path, domain: str) -> Iterator[Entry]:
         DataError: As `list_tar`; also when members are encrypted, neither stored nor deflated, or
             unpack to absurd sizes.
     """
+    stamp = stamp_of(archive)
     try:
         with zipfile.ZipFile(archive) as file:
             members = file.infolist()
     except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
         raise DataError(f"{archive}: no zip or damaged ({error}); pack it anew.") from error
-    stamp = stamp_of(archive.stat())
     for member in members:
         path = inner_path(member.filename, str(archive))
         if member.filename.endswith("/"):
             continue
         _check_zip_member(archive, member)
-        read = ZipMember(
-            str(archive),
-            member.filename,
-            member.header_offset,
-            member.compress_size,
-            member.file_size,
-            member.CRC,
-            member.compress_type == zipfile.ZIP_DEFLATED,
-        )
+        read = partial(read_zip_member, str(archive), member)
         yield from _entry(archive, domain, path, read, f"{stamp}:{member.header_offset}")
+
+
+def read_zip_member(archive: str, member: zipfile.ZipInfo) -> bytes:
+    """The bytes of one member, found without parsing the directory again, checked by their CRC."""
+    header = read_slice(archive, member.header_offset, 30)
+    name_length, extra_length = struct.unpack("<HH", header[26:])
+    start = member.header_offset + 30 + name_length + extra_length
+    data = read_slice(archive, start, member.compress_size)
+    if member.compress_type == zipfile.ZIP_DEFLATED:
+        try:  # never unpacks more than the size the directory promised
+            unpacker = zlib.decompressobj(-zlib.MAX_WBITS)
+            data = unpacker.decompress(data, member.file_size + 1)
+        except zlib.error:
+            data = b""
+    if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+        raise DataError(f"{archive}: the member {member.filename!r} is damaged; pack it again.")
+    return data
 
 
 def _check_zip_member(archive: Path, member: zipfile.ZipInfo) -> None:

@@ -9,65 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from bne.data.batches import seed_of
 from bne.data.transform import crop, normalise, pick, resized_crop, upload
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.models.registry import Preprocessing
-
-
-def grey(images: Tensor) -> Tensor:
-    """(B, 1, H, W), the luma of ITU-R 601."""
-    red, green, blue = images.unbind(1)
-    return (0.2989 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)
-
-
-def adjust_brightness(images: Tensor, factor: Tensor) -> Tensor:
-    """Scales every pixel: 0 gives black, 1 the image."""
-    return (images * factor[:, None, None, None]).clamp(0, 1)
-
-
-def adjust_contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Moves pixels from (0) the image's mean grey towards the image (1) and beyond."""
-    return _blend(images, grey(images).mean((1, 2, 3), keepdim=True), factor)
-
-
-def adjust_saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Moves pixels from (0) their grey towards the image (1) and beyond."""
-    return _blend(images, grey(images), factor)
-
-
-def adjust_hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turns hues round the colour circle; `turn` 1 is all the way round."""
-    value, darkest = images.amax(1), images.amin(1)
-    chroma = value - darkest
-    red, green, blue = images.unbind(1)
-    divisor = torch.where(chroma == 0, 1, chroma)
-    sextant = torch.where(
-        value == red,
-        (green - blue) / divisor,
-        torch.where(value == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
-    )
-    sextant = sextant + 6 * turn[:, None, None]
-    # A channel falls from the value by the chroma as the hue moves away from it (HSV to RGB).
-    turns = [torch.remainder(offset + sextant, 6) for offset in (5, 3, 1)]
-    falls = [torch.minimum(t, 4 - t).clamp(0, 1) for t in turns]
-    return torch.stack([value - chroma * fall for fall in falls], dim=1)
-
-
-def drop_colour(images: Tensor, chosen: Tensor) -> Tensor:
-    """Makes the chosen images, (B,) bool, grey."""
-    return torch.where(chosen[:, None, None, None], grey(images), images)
-
-
-def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    return torch.lerp(other, images, factor[:, None, None, None]).clamp(0, 1)
-
 
 Strength = Literal["paper", "strong", "randaugment"]
 
@@ -102,12 +52,13 @@ class Augmentation:
         Args:
             strength: One of the above.
             preprocessing: The size of the crops, and the normalisation.
-            seed: Another seed gives other changes.
+            seed: Number that decides all changes.
             flip: Whether to mirror every other image; digits and text must not be.
         """
-        if strength not in get_args(Strength):
-            raise DataError(
-                f"augmentation={strength!r} is not known; use 'paper', 'strong' or 'randaugment'."
+        known = get_args(Strength)
+        if strength not in known:
+            raise SettingsError(
+                f"augmentation={strength!r} is not known; {did_you_mean(strength, known)}."
             )
         self._strength = strength
         self._preprocessing = preprocessing
@@ -128,7 +79,7 @@ class Augmentation:
             step: Steps of training before this one.
             positions: (B,) int64 on the CPU, where each image stands in the batch of all processes
                 together; 0, 1, 2, ... if there is one process.
-            chosen: (B,) int64 on the CPU, which of the images make up the batch; all, in order, by
+            chosen: (B,) int64 on the CPU, the images that make up the batch; all, in order, by
                 default.
 
         Returns:
@@ -188,6 +139,10 @@ def _draws(seed: int, step: int, positions: Tensor) -> Tensor:
     return torch.rand(int(positions.max()) + 1, DRAWS, generator=generator)[positions]
 
 
+def _between(draws: Tensor, low: float, high: float) -> Tensor:
+    return low + (high - low) * draws
+
+
 def _rand_augment(images: Tensor, seeds: list[int]) -> Tensor:
     """Changes each of (B, 3, H, W) uint8 images by its own seed."""
     from torchvision.transforms.v2 import RandAugment  # type: ignore[attr-defined]
@@ -202,5 +157,49 @@ def _rand_augment(images: Tensor, seeds: list[int]) -> Tensor:
     return changed
 
 
-def _between(draws: Tensor, low: float, high: float) -> Tensor:
-    return low + (high - low) * draws
+def adjust_brightness(images: Tensor, factor: Tensor) -> Tensor:
+    """Scales every pixel: 0 gives black, 1 the image."""
+    return (images * factor[:, None, None, None]).clamp(0, 1)
+
+
+def adjust_contrast(images: Tensor, factor: Tensor) -> Tensor:
+    """Moves pixels from (0) the image's mean grey towards the image (1) and beyond."""
+    return _blend(images, grey(images).mean((1, 2, 3), keepdim=True), factor)
+
+
+def adjust_saturation(images: Tensor, factor: Tensor) -> Tensor:
+    """Moves pixels from (0) their grey towards the image (1) and beyond."""
+    return _blend(images, grey(images), factor)
+
+
+def adjust_hue(images: Tensor, turn: Tensor) -> Tensor:
+    """Turns hues round the colour circle; `turn` 1 is all the way round."""
+    value, darkest = images.amax(1), images.amin(1)
+    chroma = value - darkest
+    red, green, blue = images.unbind(1)
+    divisor = torch.where(chroma == 0, 1, chroma)
+    sextant = torch.where(
+        value == red,
+        (green - blue) / divisor,
+        torch.where(value == green, 2 + (blue - red) / divisor, 4 + (red - green) / divisor),
+    )
+    sextant = sextant + 6 * turn[:, None, None]
+    # A channel falls from the value by the chroma as the hue moves away from it (HSV to RGB).
+    turns = [torch.remainder(offset + sextant, 6) for offset in (5, 3, 1)]
+    falls = [torch.minimum(t, 4 - t).clamp(0, 1) for t in turns]
+    return torch.stack([value - chroma * fall for fall in falls], dim=1)
+
+
+def drop_colour(images: Tensor, chosen: Tensor) -> Tensor:
+    """Makes the chosen images, (B,) bool, grey."""
+    return torch.where(chosen[:, None, None, None], grey(images), images)
+
+
+def grey(images: Tensor) -> Tensor:
+    """(B, 1, H, W), the luma of ITU-R 601."""
+    red, green, blue = images.unbind(1)
+    return (0.2989 * red + 0.587 * green + 0.114 * blue).unsqueeze(1)
+
+
+def _blend(images: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    return torch.lerp(other, images, factor[:, None, None, None]).clamp(0, 1)

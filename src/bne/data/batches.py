@@ -13,19 +13,12 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from torch import Tensor
-
-
-def seed_of(*parts: object) -> int:
-    """A seed that differs wherever the parts do."""
-    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
-    return int.from_bytes(digest[:8], "little", signed=True)
-
 
 EpochLength = Literal["largest", "smallest"] | int
 
@@ -45,8 +38,8 @@ class DomainBatches:
     - "smallest": the smallest domain is seen once, larger ones in part.
     - a whole number: so many steps.
 
-    Under several processes each takes its share of every domain batch; together they hold what one
-    process would.
+    Under several processes each takes an equal part of every domain batch; together they hold what
+    one process would.
 
     Attributes:
         step: The number of steps handed out since training began, all the state there is: set
@@ -58,7 +51,7 @@ class DomainBatches:
 
     def __init__(
         self,
-        members: Mapping[str, Sequence[int]],
+        images: Mapping[str, Sequence[int]],
         per_domain: int,
         *,
         seed: int = 0,
@@ -66,50 +59,49 @@ class DomainBatches:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        """Plans batches.
+        """Chooses the order.
 
         Args:
-            members: For each domain, by name, the numbers of its images.
+            images: Numbers of the images of each domain, by the domain's name.
             per_domain: Images of each domain in a batch, over all processes.
-            seed: Another seed gives another order.
-            epoch: The length of an epoch, see above.
-            rank: Which of the processes this is.
-            world_size: How many processes there are.
+            seed: Number that decides the order.
+            epoch: Length of an epoch, see above.
+            rank: Number of this process, from 0.
+            world_size: Number of processes.
 
         Raises:
-            DataError: A domain is empty, or a number makes no sense.
+            DataError: A domain is empty.
+            SettingsError: A number makes no sense.
         """
         if not 0 <= rank < world_size:
-            raise DataError(
+            raise SettingsError(
                 f"rank={rank} is none of world_size={world_size} processes; they count from 0."
             )
         if per_domain < 1 or per_domain % world_size:
-            raise DataError(
+            raise SettingsError(
                 f"per_domain={per_domain} images cannot be shared equally by {world_size} "
                 f"processes; choose a multiple of {world_size}."
             )
-        empty = [name for name, images in members.items() if len(images) == 0]
-        if empty or not members:
-            raise DataError(
-                f"Domain {empty[0]!r} has no images to train on; leave it out."
-                if empty
-                else "There is no domain to train on; name at least one."
-            )
-        self._members = {name: torch.as_tensor(images) for name, images in members.items()}
+        if not images:
+            raise SettingsError("There is no domain to train on; name at least one.")
+        for name, numbers in images.items():
+            if len(numbers) == 0:
+                raise DataError(f"Domain {name!r} has no images to train on; leave it out.")
+        self._images = {name: torch.as_tensor(numbers) for name, numbers in images.items()}
         self._per_domain = per_domain
         self._seed = seed
-        share = per_domain // world_size
-        self._share = slice(rank * share, (rank + 1) * share)
-        self._shuffled = lru_cache(2 * len(members))(self._shuffle)
+        own = per_domain // world_size
+        self._own = slice(rank * own, (rank + 1) * own)
+        self._shuffled = lru_cache(2 * len(images))(self._shuffle)
         self.step = 0
-        self.steps_per_epoch = _steps([len(m) for m in members.values()], per_domain, epoch)
-        self.domains = torch.arange(len(members)).repeat_interleave(share)
-        places = torch.arange(len(members) * per_domain).view(len(members), per_domain)
-        self.positions = places[:, self._share].flatten()
+        self.steps_per_epoch = _steps([len(n) for n in images.values()], per_domain, epoch)
+        self.domains = torch.arange(len(images)).repeat_interleave(own)
+        places = torch.arange(len(images) * per_domain).view(len(images), per_domain)
+        self.positions = places[:, self._own].flatten()
 
     def batch(self, step: int) -> Tensor:
         """(B,) int64, this process's images at a step, in domain order."""
-        return torch.cat([self._of_domain(name, step)[self._share] for name in self._members])
+        return torch.cat([self._of_domain(name, step)[self._own] for name in self._images])
 
     def rest_of_epoch(self) -> range:
         """The steps left in the present epoch: a whole one unless resumed in its middle."""
@@ -118,7 +110,7 @@ class DomainBatches:
 
     def _of_domain(self, name: str, step: int) -> Tensor:
         """(per_domain,) the domain's images at a step, which may span two shuffles or more."""
-        count = len(self._members[name])
+        count = len(self._images[name])
         start, end = step * self._per_domain, (step + 1) * self._per_domain
         rounds = range(start // count, (end - 1) // count + 1)
         shuffles = [self._shuffled(name, number) for number in rounds]
@@ -129,8 +121,8 @@ class DomainBatches:
     def _shuffle(self, name: str, number: int) -> Tensor:
         """(N,) all the domain's images, in the order of their n-th round."""
         generator = torch.Generator().manual_seed(seed_of(self._seed, number, name))
-        images = self._members[name]
-        return images[torch.randperm(len(images), generator=generator)]
+        numbers = self._images[name]
+        return numbers[torch.randperm(len(numbers), generator=generator)]
 
 
 def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:
@@ -140,4 +132,10 @@ def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:
         return max(1, min(sizes) // per_domain)
     if isinstance(epoch, int) and epoch > 0:
         return epoch
-    raise DataError(f"epoch={epoch!r} is not a length; use 'largest', 'smallest' or steps > 0.")
+    raise SettingsError(f"epoch={epoch!r} is not a length; use 'largest', 'smallest' or steps > 0.")
+
+
+def seed_of(*parts: object) -> int:
+    """A seed that differs wherever the parts do."""
+    digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)

@@ -17,7 +17,6 @@ import logging
 import os
 import shutil
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,18 +26,23 @@ from typing import TYPE_CHECKING
 import torch
 from filelock import FileLock, Timeout
 
-from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, problem_of, usable_cores
+from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, in_threads, problem_of
 from bne.data.images import resize_recipe
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 from bne.words import readable_size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator
     from typing import Any
 
     from torch import Tensor
 
     from bne.data.images import ImageSet
+
+FORMAT = 4  # raise it when the files of a store, or what an image is decoded to, change
+BLOCK = 1 << 20  # bytes that one thread sums up at a time
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class PreparedImages:
         images: The images that could be read; row i of `pixels` is `images.files[i]`.
         pixels: (N, size, size, 3) uint8, a memory map of the cache; writing to it changes a
             private copy, never the cache.
-        folder: Where the pixels lie.
+        folder: The folder in which the pixels lie.
         skipped: One sentence for each image that could not be read.
     """
 
@@ -65,164 +69,6 @@ class PreparedImages:
     def labels(self) -> Tensor:
         """(N,) int64, the class of every image."""
         return torch.tensor(self.images.labels)
-
-
-FORMAT = 4  # raise it when the files of a store, or what an image is decoded to, change
-CHANNELS = 3
-BLOCK = 1 << 20  # bytes that one core sums up at a time
-
-
-@dataclass(frozen=True)
-class Store:
-    """Where the images of one set lie, resized to `size` x `size`.
-
-    Attributes:
-        folder: Holds `pixels.u8`, the bytes of (N, size, size, 3); `store.json`, which tells of
-            them; and `checked`, the stamp under which they were last found to be undamaged.
-        size: Height and width of the images.
-    """
-
-    folder: Path
-    size: int
-
-    @classmethod
-    def of(cls, cache: Path, contents: str, size: int) -> Store:
-        """The store of files with this digest of contents, whether or not it exists."""
-        key = digest([f"format {FORMAT}", resize_recipe(size), contents])
-        return cls(cache / f"images-{key[:32]}", size)
-
-    @property
-    def pixels_file(self) -> Path:
-        """The raw pixels."""
-        return self.folder / "pixels.u8"
-
-    @property
-    def _notes_file(self) -> Path:
-        return self.folder / "store.json"
-
-    @property
-    def _checked_file(self) -> Path:
-        return self.folder / "checked"
-
-    def is_of(self, files: int) -> bool:
-        """Whether it was made of so many files in today's way, as far as its notes tell."""
-        with suppress(OSError, ValueError, RecursionError):
-            return self._notes().items() >= {**_way(self.size), "files": files}.items()
-        return False
-
-    def is_whole(self, files: int) -> bool:
-        """Whether it is of so many files and its pixels are those that were written.
-
-        Pixels are read, all of them, only if their file has changed since they last were.
-        """
-        if not self.is_of(files):
-            return False
-        try:
-            stamp = self._stamp()
-            if self._checked() == stamp:
-                return True
-            if checksum(self.pixels_file) != self._notes()["checksum"]:
-                return False
-        except OSError:
-            return False
-        with suppress(OSError):  # a cache that cannot be written is read again next time
-            self._checked_file.write_bytes(stamp)
-        return True
-
-    def gaps(self) -> set[int]:
-        """The places, among all files, of those that could not be read and have no row here."""
-        return set(self._notes()["gaps"])
-
-    def pixels(self) -> Tensor:
-        """(N, size, size, 3) uint8, memory-mapped; writing to it changes a private copy."""
-        shape = (self._rows(), self.size, self.size, CHANNELS)
-        flat = torch.from_file(
-            str(self.pixels_file), size=torch.Size(shape).numel(), dtype=torch.uint8
-        )
-        return flat.view(shape)
-
-    def finish(self, files: int, gaps: Collection[int]) -> None:
-        """Closes the gaps that files without pixels left, writes the notes, and syncs to disk.
-
-        Of those files only the places are noted: the same contents may go by other names.
-        """
-        self._close_gaps([place for place in range(files) if place not in gaps])
-        notes = {**_way(self.size), "files": files, "gaps": sorted(gaps)}
-        notes["checksum"] = checksum(self.pixels_file)
-        notes["digest"] = digest([json.dumps(notes)])
-        self._notes_file.write_text(json.dumps(notes, indent=1))
-        self._checked_file.write_bytes(self._stamp())
-        for path in (self.pixels_file, self._notes_file, self.folder):
-            sync(path)
-
-    def _close_gaps(self, kept: Sequence[int]) -> None:
-        row = bytes_per_image(self.size)
-        with self.pixels_file.open("r+b") as file:
-            for new, old in enumerate(kept):
-                if new != old:
-                    file.seek(old * row)
-                    pixels = file.read(row)
-                    file.seek(new * row)
-                    file.write(pixels)
-            file.truncate(len(kept) * row)
-
-    def _notes(self) -> dict[str, Any]:
-        """What `finish` noted; a ValueError if the file is damaged."""
-        notes = json.loads(self._notes_file.read_bytes())
-        if not isinstance(notes, dict) or notes.pop("digest", None) != digest([json.dumps(notes)]):
-            raise ValueError(f"{self._notes_file} is damaged")
-        return notes
-
-    def _checked(self) -> bytes:
-        with suppress(OSError):
-            return self._checked_file.read_bytes()
-        return b""
-
-    def _stamp(self) -> bytes:
-        """Whoever writes to the pixels changes it; no program can set the time of change."""
-        status = self.pixels_file.stat()
-        return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}".encode()
-
-    def _rows(self) -> int:
-        notes = self._notes()
-        return int(notes["files"]) - len(notes["gaps"])
-
-
-def _way(size: int) -> dict[str, object]:
-    """All that decides the pixels besides the files."""
-    return {"format": FORMAT, "recipe": resize_recipe(size)}
-
-
-def bytes_per_image(size: int) -> int:
-    """What one resized image takes."""
-    return size * size * CHANNELS
-
-
-def checksum(path: Path) -> str:
-    """Of a file's content, against damage: the CRC-32 of every block, found by all cores."""
-    with path.open("rb") as file, ThreadPoolExecutor(usable_cores()) as pool:
-
-        def sums(start: int) -> str:
-            return str(zlib.crc32(os.pread(file.fileno(), BLOCK, start)))
-
-        return digest(pool.map(sums, range(0, path.stat().st_size, BLOCK)))
-
-
-def digest(parts: Iterable[str]) -> str:
-    """SHA-256 of a list of strings; no two lists share one."""
-    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
-
-
-def sync(path: Path) -> None:
-    """Returns once a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-logger = logging.getLogger(__name__)
 
 
 def default_folder() -> Path:
@@ -248,18 +94,19 @@ def prepare(
     serves the images it holds.
 
     Args:
-        images: What to prepare.
+        images: The images to prepare.
         folder: The cache; `default_folder()` if None.
         size: Height and width to resize every image to, whatever its aspect.
-        skip_bad: Leave out images that cannot be read instead of failing.
-        progress: Called with (images done, images in all) while images are decoded.
+        skip_bad: Whether to leave out images that cannot be read, instead of failing.
+        progress: A function to call with (images done, images in all) while images are decoded.
 
     Raises:
         DataError: Images cannot be read (all are listed), or the cache lacks them and cannot be
             written.
+        SettingsError: The size is none.
     """
     if size < 1:
-        raise DataError(f"size={size} is no size for images; choose at least 1 pixel.")
+        raise SettingsError(f"size={size} is no size for images; choose at least 1 pixel.")
     if not images.files:
         raise DataError("There are no images to prepare; check the path of the data set.")
     folder = Path(folder) if folder is not None else default_folder()
@@ -277,7 +124,7 @@ def prepare(
     if problems and not skip_bad:
         raise _bad_images(problems, len(images))
     kept = images.select(place for place in range(len(images)) if place not in gaps)
-    return PreparedImages(kept, store.pixels(), store.folder, problems)
+    return PreparedImages(kept, store.pixels(len(kept)), store.folder, problems)
 
 
 @dataclass(frozen=True)
@@ -290,7 +137,7 @@ class _Cache:
 
     @property
     def bytes_needed(self) -> int:
-        return len(self.images) * bytes_per_image(self.size)
+        return len(self.images) * self.size**2 * 3
 
     @cached_property
     def stamp_file(self) -> Path:
@@ -301,18 +148,25 @@ class _Cache:
     def digests(self) -> list[str]:
         return digest_all(self.images.files)
 
-    def known_store(self) -> Store | None:
+    def known_store(self) -> _Store | None:
         """The store of these images if it is there and their stamps are known; reads no image."""
         try:
             return self.whole_store(self.stamp_file.read_text())
         except (OSError, ValueError):  # missing, or damaged
             return None
 
-    def whole_store(self, contents: str) -> Store | None:
-        store = Store.of(self.folder, contents, self.size)
+    def store_by_contents(self) -> _Store | None:
+        """Hashes the images if some store could turn out to be theirs."""
+        stores = (_Store(folder, self.size) for folder in self.folder.glob("images-*"))
+        if not any(store.is_of(len(self.images)) for store in stores):
+            return None  # so a first preparation reads every file once
+        return self.whole_store(digest(self.digests))
+
+    def whole_store(self, contents: str) -> _Store | None:
+        store = _Store.of(self.folder, contents, self.size)
         return store if store.is_whole(len(self.images)) else None
 
-    def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> Store:
+    def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> _Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder):
             # Whoever held the lock before us may have made it.
@@ -325,30 +179,24 @@ class _Cache:
                 return store
             partial = self.folder / "partial"
             shutil.rmtree(partial, ignore_errors=True)
-            self.check_space()
+            if shutil.disk_usage(self.folder).free < self.bytes_needed:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             partial.mkdir()
             try:
-                return self.decode_into(Store(partial, self.size), skip_bad, progress)
+                return self.decode_into(_Store(partial, self.size), skip_bad, progress)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
 
-    def store_by_contents(self) -> Store | None:
-        """Hashes the images if some store could turn out to be theirs."""
-        stores = (Store(folder, self.size) for folder in self.folder.glob("images-*"))
-        if not any(store.is_of(len(self.images)) for store in stores):
-            return None  # so a first preparation reads every file once
-        return self.whole_store(digest(self.digests))
-
     def decode_into(
-        self, partial: Store, skip_bad: bool, progress: Callable[[int, int], None]
-    ) -> Store:
+        self, partial: _Store, skip_bad: bool, progress: Callable[[int, int], None]
+    ) -> _Store:
         decoded = decode_to_file(self.images.files, partial.pixels_file, self.size, progress)
         problems = {i: one.problem for i, one in enumerate(decoded) if one.problem is not None}
         if problems and (not skip_bad or len(problems) == len(decoded)):
             raise _bad_images(problems.values(), len(decoded))
         partial.finish(len(decoded), problems.keys())
         digests = [one.digest for one in decoded]
-        store = Store.of(self.folder, digest(digests), self.size)
+        store = _Store.of(self.folder, digest(digests), self.size)
         shutil.rmtree(store.folder, ignore_errors=True)  # exists only if it is damaged
         partial.folder.rename(store.folder)
         sync(self.folder)
@@ -364,9 +212,134 @@ class _Cache:
         fresh.write_text(digest(digests))
         fresh.rename(self.stamp_file)
 
-    def check_space(self) -> None:
-        if shutil.disk_usage(self.folder).free < self.bytes_needed:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+@dataclass(frozen=True)
+class _Store:
+    """Where the images of one set lie, resized to `size` x `size`.
+
+    The folder holds `pixels.u8`, the bytes of (N, size, size, 3); `store.json`, which tells of
+    them; and `checked`, the stamp under which they were last found to be undamaged.
+    """
+
+    folder: Path
+    size: int
+
+    @classmethod
+    def of(cls, cache: Path, contents: str, size: int) -> _Store:
+        """The store of files with this digest of contents, whether or not it exists."""
+        key = digest([f"format {FORMAT}", resize_recipe(size), contents])
+        return cls(cache / f"images-{key[:32]}", size)
+
+    @property
+    def pixels_file(self) -> Path:
+        return self.folder / "pixels.u8"
+
+    @property
+    def notes_file(self) -> Path:
+        return self.folder / "store.json"
+
+    @property
+    def checked_file(self) -> Path:
+        return self.folder / "checked"
+
+    def is_of(self, files: int) -> bool:
+        """Whether it was made of so many files in today's way, as far as its notes tell."""
+        with suppress(OSError, ValueError, RecursionError):
+            return self.notes().items() >= self.way(files).items()
+        return False
+
+    def is_whole(self, files: int) -> bool:
+        """Whether it is of so many files and its pixels are those that were written.
+
+        Pixels are read, all of them, only if their file has changed since they last were.
+        """
+        if not self.is_of(files):
+            return False
+        try:
+            stamp = self.stamp()
+            with suppress(OSError):
+                if self.checked_file.read_bytes() == stamp:
+                    return True
+            if checksum(self.pixels_file) != self.notes()["checksum"]:
+                return False
+        except OSError:
+            return False
+        with suppress(OSError):  # a cache that cannot be written is read again next time
+            self.checked_file.write_bytes(stamp)
+        return True
+
+    def gaps(self) -> set[int]:
+        """The places, among all files, of those that could not be read and have no row here."""
+        return set(self.notes()["gaps"])
+
+    def pixels(self, rows: int) -> Tensor:
+        """(rows, size, size, 3) uint8, memory-mapped; writing to it changes a private copy."""
+        shape = torch.Size((rows, self.size, self.size, 3))
+        flat = torch.from_file(str(self.pixels_file), size=shape.numel(), dtype=torch.uint8)
+        return flat.view(shape)
+
+    def finish(self, files: int, gaps: Collection[int]) -> None:
+        """Closes the gaps that files without pixels left, writes the notes, and syncs to disk.
+
+        Of those files only the places are noted: the same contents may go by other names.
+        """
+        row = self.size**2 * 3
+        kept = [place for place in range(files) if place not in gaps]
+        with self.pixels_file.open("r+b") as file:
+            for new, old in enumerate(kept):
+                if new != old:
+                    file.seek(old * row)
+                    pixels = file.read(row)
+                    file.seek(new * row)
+                    file.write(pixels)
+            file.truncate(len(kept) * row)
+        notes = {**self.way(files), "gaps": sorted(gaps), "checksum": checksum(self.pixels_file)}
+        notes["digest"] = digest([json.dumps(notes)])
+        self.notes_file.write_text(json.dumps(notes, indent=1))
+        self.checked_file.write_bytes(self.stamp())
+        for path in (self.pixels_file, self.notes_file, self.folder):
+            sync(path)
+
+    def way(self, files: int) -> dict[str, object]:
+        """All that decides the pixels besides what the files hold."""
+        return {"format": FORMAT, "recipe": resize_recipe(self.size), "files": files}
+
+    def notes(self) -> dict[str, Any]:
+        """What `finish` noted; a ValueError if the file is damaged."""
+        notes = json.loads(self.notes_file.read_bytes())
+        if not isinstance(notes, dict) or notes.pop("digest", None) != digest([json.dumps(notes)]):
+            raise ValueError(f"{self.notes_file} is damaged")
+        return notes
+
+    def stamp(self) -> bytes:
+        """Whoever writes to the pixels changes it; no program can set the time of change."""
+        status = self.pixels_file.stat()
+        return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}".encode()
+
+
+def checksum(path: Path) -> str:
+    """Of a file's content, against damage: the CRC-32 of every block."""
+
+    def sum_up(start: int) -> str:
+        with path.open("rb") as file:
+            file.seek(start)
+            return str(zlib.crc32(file.read(BLOCK)))
+
+    return digest(in_threads(sum_up, range(0, path.stat().st_size, BLOCK)))
+
+
+def digest(parts: Iterable[str]) -> str:
+    """SHA-256 of a list of strings; no two lists share one."""
+    return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
+
+
+def sync(path: Path) -> None:
+    """Returns once a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextmanager

@@ -3,46 +3,87 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import tarfile
+import zipfile
 from collections import Counter, defaultdict
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from bne.data.decoding import usable_cores
-from bne.data.images import decode
+from bne.data.benchmarks import Benchmark, find_benchmark
+from bne.data.decoding import in_threads
+from bne.data.entries import is_hidden, is_image, printable
+from bne.data.images import ImageFile, ImageSet, decode
+from bne.data.sources import open_images
+from bne.data.splits import official
 from bne.errors import DataError
-from bne.words import readable_list
+from bne.words import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from bne.data.benchmarks import Benchmark
-    from bne.data.images import ImageFile, ImageSet
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import PurePath
 
 
 @dataclass(frozen=True)
 class Report:
-    """What `check` found; the data is sound when there are no errors.
+    """What was found; the data is sound when there are no errors.
 
     Attributes:
         counts: Images by class, then by domain, zeros included.
-        errors: What must be mended, one sentence each; unreadable images are among them.
-        notes: What one should know, one sentence each.
+        errors: One sentence for each thing to be mended; unreadable images are among them.
+        notes: One sentence for each thing worth knowing.
         unreadable: Names of the images that cannot be read.
         duplicates: Groups of names of images with identical pixels.
     """
 
     counts: dict[str, dict[str, int]]
     errors: tuple[str, ...]
-    notes: tuple[str, ...]
-    unreadable: tuple[str, ...]
-    duplicates: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    duplicates: tuple[tuple[str, ...], ...] = ()
+
+
+def check_path(
+    path: Path,
+    benchmark: str | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Report:
+    """Opens images and checks them with what lies beside them: the official split, other files.
+
+    Args:
+        path: A folder or a table that `bne.data.open_images` takes.
+        benchmark: Name of the benchmark it should hold, if any.
+        progress: A function to call with (images done, images in all).
+
+    Raises:
+        DataError: There are no images there.
+        SettingsError: The benchmark is unknown.
+    """
+    declared = find_benchmark(benchmark) if benchmark else None
+    try:
+        images = open_images(path)
+    except DataError as error:
+        if not declared:
+            raise
+        raise DataError(f"{error} {declared.provenance}") from error
+    report = check(images, declared, progress)
+    errors, notes = list(report.errors), list(report.notes)
+    if declared:
+        errors += _compare_split(images, path if path.is_dir() else path.parent, declared)
+    if others := count_passed_over(path):
+        kinds = (f"{suffix or 'none'} {number}" for suffix, number in sorted(others.items()))
+        files = counted(others.total(), "file")
+        notes.append(f"Passed over as no images, by extension: {', '.join(kinds)}; {files}.")
+    if declared and errors:
+        notes.append(declared.provenance)
+    return replace(report, errors=tuple(errors), notes=tuple(notes))
 
 
 def check(
     images: ImageSet,
     benchmark: Benchmark | None = None,
-    advance: Callable[[], object] = lambda: None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Report:
     """Reads and decodes every image and compares what there is with `benchmark`.
 
@@ -51,22 +92,19 @@ def check(
     label is wrong: both are errors.
 
     Args:
-        images: What to check.
-        benchmark: What it should hold, if known.
-        advance: Called after each image, for a progress bar.
+        images: The images to check.
+        benchmark: A declaration of what they should be, if known.
+        progress: A function to call with (images done, images in all).
     """
     groups: dict[bytes, list[ImageFile]] = defaultdict(list)
     unreadable: dict[str, str] = {}
-    pool = ThreadPoolExecutor(usable_cores())  # decoders release the interpreter lock
-    try:
-        for file, seen in zip(images.files, pool.map(_look, images.files), strict=True):
-            if isinstance(seen, DataError):
-                unreadable[file.name] = str(seen)
-            else:
-                groups[seen].append(file)
-            advance()
-    finally:
-        pool.shutdown(cancel_futures=True)  # an interrupt must not wait for what is left
+    results = zip(images.files, in_threads(_pixel_digest, images.files), strict=True)
+    for done, (file, result) in enumerate(results, start=1):
+        if isinstance(result, DataError):
+            unreadable[file.name] = str(result)
+        else:
+            groups[result].append(file)
+        progress(done, len(images))
     duplicates = [group for group in groups.values() if len(group) > 1]
     counts = _count(images)
     errors = [
@@ -79,7 +117,31 @@ def check(
     return Report(counts, tuple(errors), tuple(_harmless(duplicates)), tuple(unreadable), names)
 
 
-def _look(file: ImageFile) -> bytes | DataError:
+def count_passed_over(source: Path) -> Counter[str]:
+    """How many files in the domains of a folder are no images, by extension; none of a table's."""
+    found = Counter[str]()
+    for domain in sorted(source.iterdir()) if source.is_dir() else ():
+        for file in () if is_hidden(Path(domain.name)) else _list_files(domain):
+            if not is_hidden(file) and not is_image(file):
+                found[printable(file.suffix.lower())] += 1
+    return found
+
+
+def _list_files(domain: Path) -> Iterator[PurePath]:
+    """Paths of all files in a domain's folder or archive, relative to it."""
+    if domain.is_dir():
+        for folder, _, names in os.walk(domain, followlinks=True):
+            yield from (Path(folder, name).relative_to(domain) for name in names)
+    elif domain.suffix.lower() == ".tar":
+        with tarfile.open(domain, "r:") as tar:
+            yield from (PurePosixPath(member.name) for member in tar if member.isfile())
+    elif domain.suffix.lower() == ".zip":
+        with zipfile.ZipFile(domain) as archive:
+            names = [file.filename for file in archive.infolist() if not file.is_dir()]
+        yield from (PurePosixPath(name.replace("\\", "/")) for name in names)
+
+
+def _pixel_digest(file: ImageFile) -> bytes | DataError:
     """The digest of an image's pixels, or why it has none."""
     try:
         picture = decode(file.read(), file.name)
@@ -104,7 +166,7 @@ def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Ite
     for domain in images.domains:
         absent = [name for name, by_domain in counts.items() if not by_domain[domain]]
         if absent:
-            yield f"{domain}: without images of {readable_list(absent)}, which other domains have."
+            yield f"{domain}: without images of {listed(absent)}, which other domains have."
 
 
 def _compare_declaration(
@@ -137,21 +199,37 @@ def _compare_counts(
     ]
     total, expected = sum(found.values()), benchmark.counts[domain]
     if differences or total != expected:
-        detail = f" ({readable_list(differences, '; ')})" if differences else ""
+        detail = f" ({listed(differences, '; ', '; ')})" if differences else ""
         yield f"{domain}: {total} images; {benchmark.title} has {expected}{detail}."
 
 
-def _harmless(duplicates: list[list[ImageFile]]) -> Iterator[str]:
+def _compare_split(images: ImageSet, folder: Path, benchmark: Benchmark) -> Iterator[str]:
+    """What is wrong with the benchmark's official split, if it has one."""
+    if not benchmark.split_file:
+        return
+    if not (folder / benchmark.split_file).is_file():
+        yield (
+            f"The official split of {benchmark.title}, {benchmark.split_file}, is missing; make it "
+            f"from the lists that {benchmark.title} is distributed with, see docs/data.md, or hold "
+            "out a share with validation=0.1."
+        )
+        return
+    try:
+        official(images, images.domains, folder / benchmark.split_file)
+    except DataError as error:
+        yield str(error)
+
+
+def _harmless(duplicates: Iterable[list[ImageFile]]) -> Iterator[str]:
     alike = [group for group in duplicates if len({(f.label, f.domain) for f in group}) == 1]
     copies = sum(len(group) - 1 for group in alike)
     if copies:
-        images = "1 image repeats" if copies == 1 else f"{copies} images repeat"
-        yield f"{images} another of the same domain and class, pixel by pixel."
+        yield f"Repeated within a class of a domain, pixel by pixel: {counted(copies, 'image')}."
 
 
-def _misleading(duplicates: list[list[ImageFile]]) -> Iterator[str]:
+def _misleading(duplicates: Iterable[list[ImageFile]]) -> Iterator[str]:
     for group in duplicates:
-        names = readable_list([file.name for file in group], " and ")
+        names = listed(file.name for file in group)
         if len({file.label for file in group}) > 1:
             yield f"{names} are the same image in different classes; remove the wrong one."
         elif len({file.domain for file in group}) > 1:

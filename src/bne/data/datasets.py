@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import io
 import operator
-from dataclasses import dataclass
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bne.data.entries import printable
@@ -16,28 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from PIL import Image
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetImage:
-    """Reads one image of a dataset, as a PNG: without loss, and as any other image is read."""
-
-    dataset: Any
-    index: int
-    field: int | str
-
-    def __call__(self) -> bytes:
-        """The image as the bytes of a PNG file."""
-        name = f"item {self.index}"
-        try:
-            picture = as_picture(self.dataset[self.index][self.field], name)
-        except DataError:
-            raise
-        except Exception as error:  # whatever the dataset's own code may raise
-            raise DataError(f"{name}: cannot be read ({error}); mend or remove it.") from error
-        buffer = io.BytesIO()
-        picture.save(buffer, "PNG", compress_level=1)
-        return buffer.getvalue()
 
 
 def from_dataset(dataset: Any) -> ImageSet:
@@ -58,54 +37,14 @@ def from_dataset(dataset: Any) -> ImageSet:
             f"Images cannot come from an object of type {type(dataset).__name__}; give a path, a"
             " map-style torch Dataset or one split of a Hugging Face dataset."
         )
-    if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
-        return _from_hugging_face(dataset)
-    labels, domains, stamps = [], [], []
-    for index in range(len(dataset)):
-        try:
-            item = dataset[index]
-        except Exception as error:
-            raise DataError(f"Item {index} of the dataset cannot be read ({error}).") from error
-        if not isinstance(item, tuple | list) or len(item) != 3:
-            raise DataError(f"Item {index} of the dataset is not (image, label, domain).")
-        image, label, domain = item
-        labels.append(label)
-        domains.append(domain)
-        stamps.append(_content(image, f"item {index}"))
-    class_names, domain_names = getattr(dataset, "classes", None), getattr(dataset, "domains", None)
-    return _image_set(dataset, 0, (labels, class_names), (domains, domain_names), stamps)
-
-
-def _content(image: Any, name: str) -> str:
-    try:
-        picture = as_picture(image, name)
-    except OSError:  # a file opened lazily and damaged: it fails, by name, when it is read
-        return "unreadable"
-    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
-
-
-def _from_hugging_face(dataset: Any) -> ImageSet:
-    found = dataset.column_names
-    if not {"image", "label", "domain"} <= set(found):
-        names = ", ".join(found)
-        raise DataError(f"The dataset needs the columns image, label and domain; found {names}.")
-    stamps = [f"{dataset._fingerprint}:{index}" for index in range(len(dataset))]
-    label, domain = (
-        (list(dataset[column]), getattr(dataset.features[column], "names", None))
-        for column in ("label", "domain")
-    )
-    return _image_set(dataset, "image", label, domain, stamps)
-
-
-def _image_set(
-    dataset: Any,
-    field: int | str,
-    label: tuple[list[Any], Sequence[str] | None],
-    domain: tuple[list[Any], Sequence[str] | None],
-    stamps: list[str],
-) -> ImageSet:
-    if not stamps:
+    if not len(dataset):
         raise DataError("The dataset holds no images.")
+    if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
+        field: int | str = "image"
+        label, domain, stamps = _hugging_face_columns(dataset)
+    else:
+        field = 0
+        label, domain, stamps = _torch_columns(dataset)
     classes, labels = _number(*label, "label")
     domains, domain_ids = _number(*domain, "domain")
     files = (
@@ -113,7 +52,7 @@ def _image_set(
             f"{domains[domain_id]}/{classes[label_id]}/{index}",
             label_id,
             domain_id,
-            DatasetImage(dataset, index, field),
+            partial(read_item, dataset, index, field),
             stamp,
         )
         for index, (label_id, domain_id, stamp) in enumerate(
@@ -123,23 +62,22 @@ def _image_set(
     return ImageSet(domains, classes, tuple(files))
 
 
-def _number(
-    values: list[Any], names: Sequence[str] | None, field: str
-) -> tuple[tuple[str, ...], list[int]]:
-    """Names in order, and for every value the position of its name."""
-    if all(isinstance(value, str) for value in values):
-        places = {name: place for place, name in enumerate(sorted(set(values)))}
-        return tuple(map(printable, places)), [places[value] for value in values]
+_access = threading.Lock()  # a dataset need not know of threads: one item at a time
+
+
+def read_item(dataset: Any, index: int, field: int | str) -> bytes:
+    """One image of a dataset as a PNG file: without loss, and read as any other image is."""
+    name = f"item {index}"
     try:
-        numbers = [operator.index(value) for value in values]
-    except TypeError as error:
-        raise DataError(f"Every {field} of the dataset must be a number or a name.") from error
-    if names is None:
-        found = {number: place for place, number in enumerate(sorted(set(numbers)))}
-        return tuple(map(str, found)), [found[number] for number in numbers]
-    if min(numbers) < 0 or max(numbers) >= len(names):
-        raise DataError(f"A {field} of the dataset has no name: 0..{len(names) - 1} have one.")
-    return tuple(printable(str(name)) for name in names), numbers
+        with _access:
+            picture = as_picture(dataset[index][field], name)
+    except DataError:
+        raise
+    except Exception as error:  # whatever the dataset's own code may raise
+        raise DataError(f"{name}: cannot be read ({error}); mend or remove it.") from error
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
 
 
 def as_picture(image: Any, name: str) -> Image.Image:
@@ -166,3 +104,62 @@ def as_picture(image: Any, name: str) -> Image.Image:
             f"{name}: the shape {tuple(image.shape)} is none of a grey, RGB or RGBA image."
         )
     return to_rgb(Image.fromarray(np.ascontiguousarray(image)), name)
+
+
+_Column = tuple["list[Any]", "Sequence[str] | None"]  # values, and what numbers among them mean
+
+
+def _hugging_face_columns(dataset: Any) -> tuple[_Column, _Column, list[str]]:
+    found = dataset.column_names
+    if not {"image", "label", "domain"} <= set(found):
+        names = ", ".join(found)
+        raise DataError(f"The dataset needs the columns image, label and domain; found {names}.")
+    label, domain = (
+        (list(dataset[column]), getattr(dataset.features[column], "names", None))
+        for column in ("label", "domain")
+    )
+    return label, domain, [f"{dataset._fingerprint}:{index}" for index in range(len(dataset))]
+
+
+def _torch_columns(dataset: Any) -> tuple[_Column, _Column, list[str]]:
+    labels, domains, stamps = [], [], []
+    for index in range(len(dataset)):
+        try:
+            item = dataset[index]
+        except Exception as error:
+            raise DataError(f"Item {index} of the dataset cannot be read ({error}).") from error
+        if not isinstance(item, tuple | list) or len(item) != 3:
+            raise DataError(f"Item {index} of the dataset is not (image, label, domain).")
+        image, label, domain = item
+        labels.append(label)
+        domains.append(domain)
+        stamps.append(_content(image, f"item {index}"))
+    class_names, domain_names = getattr(dataset, "classes", None), getattr(dataset, "domains", None)
+    return (labels, class_names), (domains, domain_names), stamps
+
+
+def _content(image: Any, name: str) -> str:
+    try:
+        picture = as_picture(image, name)
+    except OSError:  # a file opened lazily and damaged: it fails, by name, when it is read
+        return "unreadable"
+    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).hexdigest()
+
+
+def _number(
+    values: list[Any], names: Sequence[str] | None, field: str
+) -> tuple[tuple[str, ...], list[int]]:
+    """Names in order, and for every value the position of its name."""
+    if all(isinstance(value, str) for value in values):
+        places = {name: place for place, name in enumerate(sorted(set(values)))}
+        return tuple(map(printable, places)), [places[value] for value in values]
+    try:
+        numbers = [operator.index(value) for value in values]
+    except TypeError as error:
+        raise DataError(f"Every {field} of the dataset must be a number or a name.") from error
+    if names is None:
+        found = {number: place for place, number in enumerate(sorted(set(numbers)))}
+        return tuple(map(str, found)), [found[number] for number in numbers]
+    if min(numbers) < 0 or max(numbers) >= len(names):
+        raise DataError(f"A {field} of the dataset has no name: 0..{len(names) - 1} have one.")
+    return tuple(printable(str(name)) for name in names), numbers

@@ -1,30 +1,29 @@
-"""Reads, decodes and resizes many images at once, in one process a CPU core.
+"""Work on many images at once: reading, hashing, decoding and resizing them in threads.
 
-Processes, not threads: on small images the interpreter lock keeps threads from using more than a
-few cores. The workers write pixels straight to the file, so none travel between processes and each
-holds one image at a time.
+Pillow and hashlib free the interpreter lock while they work, so threads keep several cores busy;
+and unlike processes they may be started from any script or notebook.
 """
 
 from __future__ import annotations
 
 import hashlib
-import multiprocessing
 import os
-import signal
-import threading
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import TYPE_CHECKING, NamedTuple
-
-import torch
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bne.data.images import ImageFile, decode, resize
 from bne.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
     from pathlib import Path
-    from typing import BinaryIO
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+UNREADABLE = "unreadable"
 
 
 def usable_cores() -> int:
@@ -34,8 +33,31 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-CHUNK = 32
-UNREADABLE = "unreadable"
+def in_threads(
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int | None = None,
+    ahead: int = 64,
+) -> Iterator[Result]:
+    """Yields the result of `work` for every item, in the order of the items.
+
+    Args:
+        work: Called in one of the threads; what it raises is raised here.
+        items: What to work on; taken one by one, as threads become free.
+        threads: How many; by default one a usable core.
+        ahead: Results that may wait to be asked for, so that memory stays bounded.
+    """
+    with ThreadPoolExecutor(threads or usable_cores()) as executor:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                waiting.append(executor.submit(work, item))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # an error, an interrupt and a caller who stops early wait for nothing more
+            executor.shutdown(cancel_futures=True)
 
 
 class Decoded(NamedTuple):
@@ -60,34 +82,40 @@ def decode_to_file(
 
     The row of a file that cannot be read or decoded is zero.
     """
-    _reserve(path, len(files) * size * size * 3)
-    chunks = list(_chunks(len(files)))
-    workers = min(usable_cores(), len(chunks))
-    results: list[Decoded] = []
-    try:
-        with ProcessPoolExecutor(
-            workers, initializer=_start_worker, initargs=(files, path, size)
-        ) as pool:
-            for part in pool.map(_decode_chunk, chunks):
-                results += part
-                progress(len(results), len(files))
-    except BrokenProcessPool:
-        raise DataError(
-            f"{path}: a process that decoded images was killed, probably for want of memory; "
-            "free some and prepare again."
-        ) from None
+    row = size * size * 3
+    _reserve(path, len(files) * row)
+
+    def decode_one(number: int) -> Decoded:
+        file, digest = files[number], UNREADABLE
+        try:
+            data = file.read()
+            digest = hashlib.sha256(data).hexdigest()
+            pixels = resize(decode(data, file.name), size).tobytes()
+        except DataError as error:
+            return Decoded(digest, str(error))
+        with path.open("r+b") as out:
+            out.seek(number * row)
+            out.write(pixels)
+        return Decoded(digest, None)
+
+    results = []
+    for result in in_threads(decode_one, range(len(files))):
+        results.append(result)
+        progress(len(results), len(files))
     return results
 
 
 def digest_all(files: Sequence[ImageFile]) -> list[str]:
     """SHA-256 of every file's bytes, or `UNREADABLE`, without decoding anything."""
 
-    def digests(chunk: range) -> list[str]:
-        return [_read(files[i])[0] for i in chunk]
+    def digest(file: ImageFile) -> str:
+        try:
+            return hashlib.sha256(file.read()).hexdigest()
+        except DataError:
+            return UNREADABLE
 
-    # More threads than cores: some wait for the disk while others hash, and both free the lock.
-    with ThreadPoolExecutor(usable_cores() + 4) as pool:
-        return [digest for part in pool.map(digests, _chunks(len(files))) for digest in part]
+    # More threads than cores: some wait for the disk while others hash.
+    return list(in_threads(digest, files, usable_cores() + 4))
 
 
 def problem_of(file: ImageFile) -> str:
@@ -99,14 +127,6 @@ def problem_of(file: ImageFile) -> str:
     return f"{file.name}: the image could not be read before and now can be; prepare again."
 
 
-def _read(file: ImageFile) -> tuple[str, bytes | DataError]:
-    try:
-        data = file.read()
-    except DataError as error:
-        return UNREADABLE, error
-    return hashlib.sha256(data).hexdigest(), data
-
-
 def _reserve(path: Path, count: int) -> None:
     """Makes a file of zeros; claiming the disk first makes the writing much cheaper."""
     with path.open("wb") as file:
@@ -114,45 +134,3 @@ def _reserve(path: Path, count: int) -> None:
             os.posix_fallocate(file.fileno(), 0, count)
         else:
             file.truncate(count)
-
-
-_job: tuple[Sequence[ImageFile], Path, int]  # what a worker works on, set once as it starts
-
-
-def _start_worker(files: Sequence[ImageFile], path: Path, size: int) -> None:
-    global _job
-    _job = files, path, size
-    torch.set_num_threads(1)  # a dataset may use torch, whose threads do not survive a fork
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot stop its workers, which would keep its lock for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _decode_chunk(chunk: range) -> list[Decoded]:
-    files, path, size = _job
-    with path.open("r+b") as out:
-        return [_decode_one(files[i], i * size * size * 3, out, size) for i in chunk]
-
-
-def _decode_one(file: ImageFile, offset: int, out: BinaryIO, size: int) -> Decoded:
-    digest, data = _read(file)
-    if isinstance(data, DataError):
-        return Decoded(digest, str(data))
-    try:
-        image = decode(data, file.name)
-    except DataError as error:
-        return Decoded(digest, str(error))
-    out.seek(offset)
-    out.write(resize(image, size).tobytes())
-    return Decoded(digest, None)
-
-
-def _chunks(count: int) -> Iterator[range]:
-    return (range(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))

@@ -5,14 +5,13 @@ The batches are the same either way.
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
+from bne.data.decoding import in_threads
 from bne.data.transform import pick, upload
 from bne.models.registry import Preprocessing
 
@@ -64,8 +63,8 @@ class Feed:
 
         Args:
             prepared: The images.
-            device: Where batches are wanted. On the CPU the memory map is used as it is.
-            resident: Whether to move all images to the device now; by default if `fits`.
+            device: The place of the batches. On the CPU the memory map is used as it is.
+            resident: Whether to move all images to the device now; by default if they fit.
         """
         self._device = torch.device(device)
         self.resident = fits(prepared.pixels, self._device) if resident is None else resident
@@ -87,16 +86,17 @@ class Feed:
             batches.step = batch.step + 1
             yield batch
 
-    def gather(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Images as they are and their labels, on the device, for each list of numbers in `plan`.
+    def gather(self, numbers: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Images as they are and their labels, on the device, batch by batch.
 
         Args:
-            plan: (B,) int64 each, on the CPU; `torch.arange(n).split(256)` for all in order.
+            numbers: (B,) int64 on the CPU, the images of each batch; `torch.arange(n).split(256)`
+                for all in order.
 
         Yields:
             (B, 3, H, W) uint8 images in `channels_last` format and (B,) int64 labels.
         """
-        for images, chosen, labels in self._find(plan):
+        for images, chosen, labels in self._find(numbers):
             yield images if chosen is None else pick(images, chosen), labels
 
     def _load_kernels(self) -> None:
@@ -113,28 +113,14 @@ class Feed:
             changed = augmentation(images, step, batches.positions, chosen)
             yield Batch(changed, labels, domains, step)
 
-    def _find(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
+    def _find(self, numbers: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
         """Images on the device, which of them were asked for (None: all), and their labels."""
         if self.resident:
-            for numbers in plan:
-                yield self._images, numbers, upload(self._labels[numbers], self._device)
-        else:
-            for images, labels in self._stream(plan):
+            for chosen in numbers:
+                yield self._images, chosen, upload(self._labels[chosen], self._device)
+        else:  # read early, up to `AHEAD` batches: copying memory frees the interpreter lock
+            for images, labels in in_threads(self._read, numbers, READERS, AHEAD):
                 yield upload(images, self._device), None, upload(labels, self._device)
-
-    def _stream(self, plan: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-        """Reads up to `AHEAD` batches early; copying memory frees the interpreter lock."""
-        with ThreadPoolExecutor(READERS) as readers:
-            waiting: deque[Future[tuple[Tensor, Tensor]]] = deque()
-            try:
-                for numbers in plan:
-                    waiting.append(readers.submit(self._read, numbers))
-                    if len(waiting) > AHEAD:
-                        yield waiting.popleft().result()
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:  # the caller may stop early
-                readers.shutdown(cancel_futures=True)
 
     def _read(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         images = pick(self._images, numbers)
@@ -145,8 +131,8 @@ def ahead(items: Iterator[Item], side: torch.cuda.Stream | None) -> Iterator[Ite
     """Makes each item on a GPU stream of its own while the one before it is used.
 
     Args:
-        items: What to hand out, made when asked for.
-        side: The stream to make them on; without one, items are handed out as they are made.
+        items: Things to hand out, made when asked for.
+        side: A stream to make them on; without one, items are handed out as they are made.
     """
     if side is None:
         yield from items

@@ -1,4 +1,4 @@
-"""Labelled images from several domains, and the one way an encoded image becomes RGB."""
+"""Labelled images of several domains, and the one way an encoded image becomes RGB pixels."""
 
 from __future__ import annotations
 
@@ -6,40 +6,15 @@ import io
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from PIL import Image
 
-
-def resize(image: Image.Image, size: int) -> Image.Image:
-    """Resizes an RGB image to `size` x `size`, whatever its aspect, as the paper does.
-
-    Bilinear with antialiasing: what torchvision's `Resize` does to a PIL image by default, so the
-    pixels are those of the field's usual pipelines.
-    """
-    from PIL.Image import Resampling
-
-    return image.resize((size, size), Resampling.BILINEAR)
-
-
-def resize_recipe(size: int) -> str:
-    """Names all that decides the pixels of a resized image besides the encoded file.
-
-    Two versions of the decoder may round differently, so they are part of the name.
-    """
-    import PIL
-    from PIL import features
-
-    jpeg = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
-    return f"bilinear {size}x{size} RGB, pillow {PIL.__version__}, jpeg {jpeg}"
-
-
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
-MAX_BYTES = 256_000_000
 ORIENTATION = 0x0112  # in EXIF
 BITS_PER_SAMPLE, COMPRESSION, PHOTOMETRIC, PLANAR = 258, 259, 262, 284  # in TIFF
 
@@ -52,8 +27,7 @@ class ImageFile:
         name: Unique and readable, `domain/class/file`.
         label: Index into `ImageSet.classes`.
         domain: Index into `ImageSet.domains`.
-        read: Returns the encoded bytes, or raises `DataError`; safe from any thread, and picklable
-            as long as an in-memory dataset behind it is.
+        read: Returns the encoded bytes, or raises `DataError`; safe from any thread.
         stamp: Cheap to get, and different when the image may have changed.
     """
 
@@ -93,8 +67,8 @@ class ImageSet:
         """Where the images of the named domains stand in `files`, ascending."""
         unknown = sorted(set(domains) - set(self.domains))
         if unknown:
-            known = ", ".join(map(repr, self.domains))
-            raise DataError(f"There is no domain {unknown[0]!r} here; choose from {known}.")
+            nearest = did_you_mean(unknown[0], self.domains)
+            raise SettingsError(f"There is no domain {unknown[0]!r} in the data; {nearest}.")
         wanted = {self.domains.index(domain) for domain in domains}
         return [i for i, file in enumerate(self.files) if file.domain in wanted]
 
@@ -109,7 +83,7 @@ def decode(data: bytes, name: str) -> Image.Image:
 
     Args:
         data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.
-        name: What to call the image in an error.
+        name: The image's name, for errors.
 
     Raises:
         DataError: The image is damaged, of another format or a kind Pillow cannot read, of unknown
@@ -143,24 +117,50 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     """Converts a PIL image of any mode to RGB as `decode` promises."""
     from PIL import Image
 
+    tags = getattr(image, "tag_v2", {})  # of a TIFF; gone once the image is turned
     if image.mode in ("I", "F"):
         raise DataError(
             f"{name}: signed or 32-bit pixels have no known range; save it with 8 or 16 bits."
         )
-    if _is_misread(image):
+    raw_planes = (tags.get(PLANAR), tags.get(COMPRESSION, 1)) == (2, 1)
+    if raw_planes and (set(tags.get(BITS_PER_SAMPLE, (1,))) != {8} or tags.get(PHOTOMETRIC) == 0):
         raise DataError(
             f"{name}: Pillow misreads this kind of TIFF, uncompressed with a plane for each "
             "channel; save it anew or remove it."
         )
-    black, white = _grey_range(image)
     picture = _upright(image)
     if picture.mode.startswith("I;16"):
+        white = 4095 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535
+        black, white = (white, 0) if tags.get(PHOTOMETRIC) == 0 else (0, white)
         return _grey_from_16_bits(picture, black, white).convert("RGB")
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         paper = Image.new("RGBA", picture.size, "white")
         return Image.alpha_composite(paper, picture).convert("RGB")
     return picture.convert("RGB")
+
+
+def resize(image: Image.Image, size: int) -> Image.Image:
+    """Resizes an RGB image to `size` x `size`, whatever its aspect, as the paper does.
+
+    Bilinear with antialiasing: what torchvision's `Resize` does to a PIL image by default, so the
+    pixels are those of the field's usual pipelines.
+    """
+    from PIL.Image import Resampling
+
+    return image.resize((size, size), Resampling.BILINEAR)
+
+
+def resize_recipe(size: int) -> str:
+    """Names all that decides the pixels of a resized image besides the encoded file.
+
+    Two versions of the decoder may round differently, so they are part of the name.
+    """
+    import PIL
+    from PIL import features
+
+    jpeg = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
+    return f"bilinear {size}x{size} RGB, pillow {PIL.__version__}, jpeg {jpeg}"
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -185,21 +185,6 @@ def _upright(image: Image.Image) -> Image.Image:
     except Exception:  # damaged bytes make it raise almost anything
         return image
     return image if turn is None else image.transpose(turn)
-
-
-def _is_misread(image: Image.Image) -> bool:
-    """Whether it is a TIFF whose planes Pillow takes for 8 bits with zero black, and are not."""
-    tags = getattr(image, "tag_v2", {})
-    raw_planes = (tags.get(PLANAR), tags.get(COMPRESSION, 1)) == (2, 1)
-    plain = set(tags.get(BITS_PER_SAMPLE, (1,))) == {8} and tags.get(PHOTOMETRIC) != 0
-    return raw_planes and not plain
-
-
-def _grey_range(image: Image.Image) -> tuple[int, int]:
-    """The values that mean black and white in an image of mode `I;16`, by the tags of a TIFF."""
-    tags = getattr(image, "tag_v2", {})
-    white = 4095 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535
-    return (white, 0) if tags.get(PHOTOMETRIC) == 0 else (0, white)
 
 
 def _grey_from_16_bits(image: Image.Image, black: int, white: int) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,13 +12,13 @@ from bne.data.archives import list_tar, list_zip
 from bne.data.datasets import from_dataset
 from bne.data.entries import (
     Entry,
-    FileBytes,
     gather,
     inner_path,
     is_hidden,
     is_image,
     printable,
-    stamp_at,
+    read_file,
+    stamp_of,
 )
 from bne.errors import DataError
 
@@ -27,62 +28,6 @@ if TYPE_CHECKING:
     from bne.data.images import ImageSet
 
 COLUMNS = ("path", "class", "domain")
-
-
-def list_table(table: Path) -> Iterator[Entry]:
-    """The images listed in a CSV file; their paths are relative to it and stay below its folder.
-
-    A file that is missing is listed all the same, and fails when it is read.
-    """
-    rows = list(read_rows(table, COLUMNS))
-    if not rows:
-        raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")
-    lines: dict[tuple[str, str, str], int] = {}
-    for line, row in rows:
-        path = inner_path(row["path"], f"{table}, line {line}").as_posix()
-        first = lines.setdefault((row["domain"], row["class"], path), line)
-        if first != line:
-            name = printable(f"{row['domain']}/{row['class']}/{path}")
-            raise DataError(f"{table}, lines {first} and {line}: {name} occurs twice; remove one.")
-        file = table.parent / path
-        yield Entry(row["domain"], row["class"], path, FileBytes(str(file)), stamp_at(file))
-
-
-def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields line number and row of a CSV that must have `columns`, none of them empty.
-
-    Raises:
-        DataError: The file is not such a table; the message says which columns were found.
-    """
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            found = reader.fieldnames or ()
-            if not found:
-                raise DataError(
-                    f"{table}: is empty, or its first line is; that line must name the columns"
-                    f" {', '.join(columns)}."
-                )
-            if not set(columns) <= set(found):
-                if len(found) == 1 and ";" in found[0]:
-                    raise DataError(
-                        f"{table}: its columns are separated by semicolons; separate them by"
-                        f" commas, with {', '.join(columns)} among them."
-                    )
-                raise DataError(
-                    f"{table}: needs the columns {', '.join(columns)}; found {', '.join(found)}."
-                )
-            for row in reader:
-                empty = [column for column in columns if not row[column]]
-                if empty:
-                    raise DataError(
-                        f"{table}, line {reader.line_num}: {empty[0]!r} is empty; fill it in."
-                    )
-                yield reader.line_num, row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table}: cannot be read as a UTF-8 CSV file ({error}).") from error
-
-
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
 
 
@@ -111,7 +56,7 @@ def open_images(source: object) -> ImageSet:
     if not path.exists():
         raise DataError(f"{path}: there is no such file or folder.")
     if path.suffix.lower() == ".csv":
-        return gather(list_table(path), str(path))
+        return gather(_list_table(path), str(path))
     raise DataError(
         f"{path}: not a folder or a CSV file; give the folder that holds the domains, each a folder"
         " or an archive."
@@ -128,10 +73,9 @@ def _list_root(root: Path) -> Iterator[Entry]:
             raise DataError(f"{path}: cannot be read in place; use a plain .tar or a .zip.")
         if path.is_dir():
             domain, entries = path.name, _list_folder(path)
-        elif name.endswith(".tar"):
-            domain, entries = path.stem, list_tar(path, path.stem)
-        elif name.endswith(".zip"):
-            domain, entries = path.stem, list_zip(path, path.stem)
+        elif name.endswith((".tar", ".zip")):
+            list_archive = list_tar if name.endswith(".tar") else list_zip
+            domain, entries = path.stem, list_archive(path, path.stem)
         else:
             continue
         if domain in seen:
@@ -149,18 +93,67 @@ def _list_folder(domain: Path) -> Iterator[Entry]:
             if is_image(Path(class_folder.name)):
                 raise _misplaced(class_folder)
             continue
-        for file in _children(Path(class_folder.path)):
+        for file in _children(class_folder):
             if file.is_dir():
                 raise _misplaced(file)
             if is_image(Path(file.name)):  # a broken link too: it fails, by name, when it is read
-                read, stamp = FileBytes(file.path), stamp_at(file.path)
+                read, stamp = partial(read_file, file.path), stamp_of(file.path)
                 yield Entry(domain.name, class_folder.name, file.name, read, stamp)
 
 
-def _children(folder: Path) -> Iterator[os.DirEntry[str]]:
+def _children(folder: os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
     with os.scandir(folder) as children:
         yield from (child for child in children if not is_hidden(Path(child.name)))
 
 
 def _misplaced(entry: os.DirEntry[str]) -> DataError:
     return DataError(f"{entry.path}: out of place; the images must lie as root/domain/class/image.")
+
+
+def _list_table(table: Path) -> Iterator[Entry]:
+    """The images listed in a CSV file; their paths are relative to it and stay below its folder."""
+    lines: dict[tuple[str, str, str], int] = {}
+    for line, row in read_rows(table, COLUMNS):
+        path = inner_path(row["path"], f"{table}, line {line}").as_posix()
+        first = lines.setdefault((row["domain"], row["class"], path), line)
+        if first != line:
+            name = printable(f"{row['domain']}/{row['class']}/{path}")
+            raise DataError(f"{table}, lines {first} and {line}: {name} occurs twice; remove one.")
+        file = table.parent / path
+        yield Entry(
+            row["domain"], row["class"], path, partial(read_file, str(file)), stamp_of(file)
+        )
+    if not lines:
+        raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")
+
+
+def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields line number and row of a CSV that must have `columns`, none of them empty.
+
+    Raises:
+        DataError: The file is not such a table; the message says which columns were found.
+    """
+    wanted = ", ".join(columns)
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file)
+            found = reader.fieldnames or ()
+            if not found:
+                raise DataError(
+                    f"{table}: is empty, or its first line is; it must name the columns {wanted}."
+                )
+            if len(found) == 1 and ";" in found[0]:
+                raise DataError(
+                    f"{table}: its columns are separated by semicolons; separate them by commas."
+                )
+            if not set(columns) <= set(found):
+                raise DataError(f"{table}: needs the columns {wanted}; found {', '.join(found)}.")
+            for row in reader:
+                for column in columns:
+                    if not row[column]:
+                        raise DataError(
+                            f"{table}, line {reader.line_num}: {column!r} is empty; fill it in."
+                        )
+                yield reader.line_num, row
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{table}: cannot be read as a UTF-8 CSV file ({error}).") from error

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.sources import read_rows
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from bne.data.images import ImageSet
 
 HELD_OUT = 0.1
-"""The share of every class that is held out unless another is asked for."""
+"""The fraction of every class that is held out unless another is asked for."""
 
 PARTS = {"train": True, "crossval": False}
 
@@ -37,47 +37,43 @@ def hold_out(
     """Holds out `fraction` of every class of every source domain for validation.
 
     An image's place depends on `seed` and its name alone: not on the machine, the order of the
-    files or the other domains. The share of a class is rounded to whole images, and at least one
+    files or the other domains. The part of a class is rounded to whole images, and at least one
     stays in train.
 
     Args:
         images: All images, targets included.
         sources: The domains to train on.
-        fraction: Of each class, between 0 and 1; 0 holds nothing out.
-        seed: Another seed holds out others.
+        fraction: Part of each class, between 0 and 1; 0 holds nothing out.
+        seed: Number that decides which images are held out.
 
     Returns:
         The split of every source domain, by name.
 
     Raises:
-        DataError: A source is unknown, has no images or is too small for a single validation
-            image, or `fraction` is not between 0 and 1.
+        DataError: A source has no images, or too few for a single validation image.
+        SettingsError: A source is unknown, or `fraction` is not between 0 and 1.
     """
     if not 0 <= fraction < 1:
-        raise DataError(f"The validation fraction is {fraction}; it must be at least 0, below 1.")
-    splits = {}
-    for source in _at_least_one(sources):
+        raise SettingsError(
+            f"The validation fraction is {fraction}; it must be at least 0, below 1."
+        )
+
+    def choose(source: str, indices: list[int]) -> set[int]:
         by_class = defaultdict(list)
-        for index in _indices(images, source):
+        for index in indices:
             by_class[images.files[index].label].append(index)
         validation = set[int]()
-        for indices in by_class.values():
-            drawn = sorted(indices, key=lambda i: _draw(images.files[i].name, seed))
+        for of_class in by_class.values():
+            drawn = sorted(of_class, key=lambda i: _draw(images.files[i].name, seed))
             validation.update(drawn[: min(round(fraction * len(drawn)), len(drawn) - 1)])
         if fraction > 0 and not validation:
             raise DataError(
                 f"{source}: {fraction:.0%} of its classes is not one image to validate on; "
                 f"{_remedy(max(map(len, by_class.values())))}."
             )
-        splits[source] = _split(images, source, validation)
-    return splits
+        return validation
 
-
-def _remedy(largest: int) -> str:
-    """How to have an image to validate on, if the largest class has so many."""
-    if largest < 2:
-        return "add images, or hold none out with validation=0"
-    return f"hold out more, with validation={math.ceil(100 / largest) / 100} for instance"
+    return _split(images, sources, choose)
 
 
 def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dict[str, Split]:
@@ -94,21 +90,51 @@ def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dic
         The split of every source domain, by name.
 
     Raises:
-        DataError: A source is unknown or has no images; or the table lacks one of its images,
-            leaves none of them to train on, or is malformed.
+        DataError: A source has no images; or the table lacks one of its images, leaves none of
+            them to train on, or is malformed.
+        SettingsError: A source is unknown.
     """
     trains = _read_parts(Path(table))
-    splits = {}
-    for source in _at_least_one(sources):
-        names = {index: _listed_name(images, index) for index in _indices(images, source)}
+
+    def choose(source: str, indices: list[int]) -> set[int]:
+        names = {index: _listed_name(images, index) for index in indices}
         absent = [name for name in names.values() if name not in trains]
         if absent:
             raise _faulty(f"{table}: {len(absent)} images are not in it, the first {absent[0]}")
         validation = {index for index, name in names.items() if not trains[name]}
         if len(validation) == len(names):
             raise _faulty(f"{table}: no image of {source} is in train")
-        splits[source] = _split(images, source, validation)
+        return validation
+
+    return _split(images, sources, choose)
+
+
+def _split(
+    images: ImageSet, sources: Sequence[str], choose: Callable[[str, list[int]], set[int]]
+) -> dict[str, Split]:
+    """Splits every source by the function that chooses its validation images."""
+    if not sources:
+        raise SettingsError("There is no source domain to train on; hold out fewer targets.")
+    splits = {}
+    for source in sources:
+        indices = images.indices_of([source])
+        if not indices:
+            raise DataError(f"{source} has no images to train on; leave it out of sources.")
+        validation = choose(source, indices)
+        train = tuple(index for index in indices if index not in validation)
+        splits[source] = Split(train, tuple(sorted(validation)))
     return splits
+
+
+def _draw(name: str, seed: int) -> bytes:
+    return hashlib.sha256(f"{seed}/{name}".encode()).digest()
+
+
+def _remedy(largest: int) -> str:
+    """How to have an image to validate on, if the largest class has so many."""
+    if largest < 2:
+        return "add images, or hold none out with validation=0"
+    return f"hold out more, with validation={math.ceil(100 / largest) / 100} for instance"
 
 
 def _read_parts(table: Path) -> dict[str, bool]:
@@ -140,25 +166,3 @@ def _listed_name(images: ImageSet, index: int) -> str:
 
 def _faulty(problem: str) -> DataError:
     return DataError(f"{problem}; mend the table, or hold out a share with validation=0.1.")
-
-
-def _indices(images: ImageSet, source: str) -> list[int]:
-    indices = images.indices_of([source])
-    if not indices:
-        raise DataError(f"{source} has no images to train on; leave it out of sources.")
-    return indices
-
-
-def _at_least_one(sources: Sequence[str]) -> Sequence[str]:
-    if not sources:
-        raise DataError("There is no source domain to train on; hold out fewer targets.")
-    return sources
-
-
-def _draw(name: str, seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}/{name}".encode()).digest()
-
-
-def _split(images: ImageSet, source: str, validation: set[int]) -> Split:
-    train = tuple(index for index in images.indices_of([source]) if index not in validation)
-    return Split(train, tuple(sorted(validation)))

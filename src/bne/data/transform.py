@@ -1,4 +1,8 @@
-"""From images to what a network sees when nothing is random: resize, centre crop, normalise."""
+"""From decoded images to a network's input: cropped, normalised, on their device.
+
+`EvalTransform` is what happens when nothing is random; `bne.data.augment` is built from the same
+parts.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from bne.data.images import decode, resize, to_rgb
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
 
 if TYPE_CHECKING:
@@ -22,20 +25,108 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-def upload(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copies a CPU tensor to a device without waiting for what the device has yet to do.
+@dataclass(frozen=True)
+class EvalTransform:
+    """How images are prepared for a trained network; kept with it and used for every prediction.
 
-    Only from pinned memory is the driver sure not to wait.
+    Attributes:
+        preprocessing: The size of the centre crop, and the normalisation.
+        resize: Height and width images are resized to before that.
     """
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+
+    preprocessing: Preprocessing
+    resize: int = 256
+
+    def __post_init__(self) -> None:
+        size = self.preprocessing.size
+        if self.resize < size:
+            raise SettingsError(
+                f"Images resized to {self.resize} pixels are too small for a crop of {size}; "
+                f"choose resize >= {size}."
+            )
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Crops and normalises a batch.
+
+        Args:
+            images: (B, 3, resize, resize) uint8, on any device.
+
+        Returns:
+            (B, 3, size, size) float32.
+        """
+        if images.dtype != torch.uint8 or images.shape[1:] != (3, self.resize, self.resize):
+            raise DataError(
+                f"Images of shape {tuple(images.shape)} and {images.dtype} were given where uint8 "
+                f"of (B, 3, {self.resize}, {self.resize}) is expected; prepare them with "
+                f"size={self.resize}."
+            )
+        return normalise(centre_crop(images, self.preprocessing.size), self.preprocessing)
+
+    def image(self, image: Image.Image) -> Tensor:
+        """(1, 3, size, size) from a PIL image of any size and mode, EXIF rotation applied."""
+        return self._of_picture(to_rgb(image, "image"))
+
+    def file(self, path: Path | str) -> Tensor:
+        """(1, 3, size, size) from an image file."""
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            raise DataError(f"{path}: the image cannot be read ({error.strerror}).") from error
+        return self._of_picture(decode(data, str(path)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> EvalTransform:
+        """What `to_dict` gave."""
+        try:
+            inner = fields["preprocessing"]
+            mean, std = ((r, g, b) for r, g, b in (map(float, inner[k]) for k in ("mean", "std")))
+            return cls(Preprocessing(int(inner["size"]), mean, std), int(fields["resize"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"The stored image preprocessing is not valid ({error!r}); it needs resize and "
+                "preprocessing with size, mean and std."
+            ) from error
+
+    def _of_picture(self, image: Image.Image) -> Tensor:
+        """From the very pixels that the cache would hold."""
+        data = bytearray(resize(image, self.resize).tobytes())
+        pixels = torch.frombuffer(data, dtype=torch.uint8)
+        return self(pixels.view(1, self.resize, self.resize, 3).permute(0, 3, 1, 2))
 
 
-def pick(images: Tensor, chosen: Tensor) -> Tensor:
-    """The chosen ones, (B,) int64 on the CPU, of (N, C, H, W) images in `channels_last` format."""
-    pixels = images.permute(0, 2, 3, 1)
-    return pixels.index_select(0, upload(chosen, images.device)).permute(0, 3, 1, 2)
+def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Brings colours to what the network was trained on, channel by channel.
+
+    Args:
+        images: (B, 3, H, W), uint8 or in [0, 1].
+        preprocessing: Mean and standard deviation.
+
+    Returns:
+        (B, 3, H, W) float32.
+    """
+    white = 255 if images.dtype == torch.uint8 else 1
+    scale, shift = _scale_and_shift(preprocessing, white, images.device)
+    return torch.addcmul(shift, images, scale)
+
+
+@cache  # making them anew would copy to the device at every step
+def _scale_and_shift(
+    preprocessing: Preprocessing, white: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    constants = torch.tensor((preprocessing.mean, preprocessing.std), device=device)
+    mean, std = constants[..., None, None]
+    return 1 / (white * std), -mean / std
+
+
+def centre_crop(images: Tensor, size: int) -> Tensor:
+    """Cuts the middle (B, C, size, size) out of images, to torchvision's rounding."""
+    height, width = images.shape[-2:]
+    top, left = round((height - size) / 2), round((width - size) / 2)
+    return images[..., top : top + size, left : left + size]
 
 
 def crop(
@@ -54,8 +145,8 @@ def crop(
         left: (B,) int64, its first column.
         flip: (B,) bool, whether to mirror it left to right.
         size: Height and width of the crop.
-        chosen: (B,) int64, which of the images to cut from, all in order by default; of the others
-            nothing is read.
+        chosen: (B,) int64, the images to cut from, all in order by default; of the others nothing
+            is read.
 
     Returns:
         (B, C, size, size), in `channels_last` format.
@@ -73,13 +164,6 @@ def crop(
     pixels = images.permute(0, 2, 3, 1).reshape(-1, channels)
     found = pixels.index_select(0, numbers.flatten())
     return found.view(*numbers.shape, channels).permute(0, 3, 1, 2)
-
-
-def centre_crop(images: Tensor, size: int) -> Tensor:
-    """Cuts the middle (B, C, size, size) out of images, to torchvision's rounding."""
-    height, width = images.shape[-2:]
-    top, left = round((height - size) / 2), round((width - size) / 2)
-    return images[..., top : top + size, left : left + size]
 
 
 def resized_crop(
@@ -121,105 +205,23 @@ def resized_crop(
 def _sample_places(start: Tensor, length: Tensor, size: int, full: int) -> Tensor:
     """(B, size) where along one side to sample, with -1 and 1 the centres of its end pixels."""
     start, length = start.float()[:, None], length.float()[:, None]
-    steps = torch.arange(size) + 0.5
-    places = steps * (length / size) - 0.5
+    places = (torch.arange(size) + 0.5) * (length / size) - 0.5
     # Clamped to the box: nothing outside of it may bleed in.
     places = start + torch.minimum(places.clamp(min=0), length - 1)
     return places * (2 / (full - 1)) - 1
 
 
-def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Brings colours to what the network was trained on, channel by channel.
+def pick(images: Tensor, chosen: Tensor) -> Tensor:
+    """The chosen ones, (B,) int64 on the CPU, of (N, C, H, W) images in `channels_last` format."""
+    pixels = images.permute(0, 2, 3, 1)
+    return pixels.index_select(0, upload(chosen, images.device)).permute(0, 3, 1, 2)
 
-    Args:
-        images: (B, 3, H, W), uint8 or in [0, 1].
-        preprocessing: Mean and standard deviation.
 
-    Returns:
-        (B, 3, H, W) float32.
+def upload(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copies a CPU tensor to a device without waiting for what the device has yet to do.
+
+    Only from pinned memory is the driver sure not to wait.
     """
-    white = 255 if images.dtype == torch.uint8 else 1
-    scale, shift = _scale_and_shift(preprocessing, white, images.device)
-    return torch.addcmul(shift, images, scale)
-
-
-@cache  # making them anew would copy to the device at every step
-def _scale_and_shift(
-    preprocessing: Preprocessing, white: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    constants = torch.tensor((preprocessing.mean, preprocessing.std), device=device)
-    mean, std = constants[..., None, None]
-    return 1 / (white * std), -mean / std
-
-
-@dataclass(frozen=True)
-class EvalTransform:
-    """How images are prepared for a trained network; kept with it and used for every prediction.
-
-    Attributes:
-        preprocessing: The size of the centre crop, and the normalisation.
-        resize: Height and width images are resized to before that.
-    """
-
-    preprocessing: Preprocessing
-    resize: int = 256
-
-    def __post_init__(self) -> None:
-        if self.resize < self.preprocessing.size:
-            raise DataError(
-                f"Images resized to {self.resize} pixels are too small for a crop of "
-                f"{self.preprocessing.size}; choose resize >= {self.preprocessing.size}."
-            )
-
-    def __call__(self, images: Tensor) -> Tensor:
-        """Crops and normalises a batch.
-
-        Args:
-            images: (B, 3, resize, resize) uint8, on any device.
-
-        Returns:
-            (B, 3, size, size) float32.
-        """
-        if images.dtype != torch.uint8 or images.shape[1:] != (3, self.resize, self.resize):
-            raise DataError(
-                f"Images of shape {tuple(images.shape)} and {images.dtype} were given where uint8 "
-                f"of (B, 3, {self.resize}, {self.resize}) is expected; prepare them with "
-                f"size={self.resize}."
-            )
-        cropped = centre_crop(images, self.preprocessing.size)
-        return normalise(cropped, self.preprocessing)
-
-    def image(self, image: Image.Image) -> Tensor:
-        """(1, 3, size, size) from a PIL image of any size and mode, EXIF rotation applied."""
-        return self(self._pixels(to_rgb(image, "image")))
-
-    def file(self, path: Path | str) -> Tensor:
-        """(1, 3, size, size) from an image file."""
-        try:
-            data = Path(path).read_bytes()
-        except OSError as error:
-            raise DataError(f"{path}: the image cannot be read ({error.strerror}).") from error
-        return self(self._pixels(decode(data, str(path))))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain numbers and lists, for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> EvalTransform:
-        """What `to_dict` gave."""
-        try:
-            inner = fields["preprocessing"]
-            mean, std = ((r, g, b) for r, g, b in (map(float, inner[k]) for k in ("mean", "std")))
-            return cls(Preprocessing(int(inner["size"]), mean, std), int(fields["resize"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(
-                f"The stored image preprocessing is not valid ({error!r}); it needs resize and "
-                "preprocessing with size, mean and std."
-            ) from error
-
-    def _pixels(self, image: Image.Image) -> Tensor:
-        """(1, 3, resize, resize) uint8, the very pixels the cache holds."""
-        data = bytearray(resize(image, self.resize).tobytes())
-        pixels = torch.frombuffer(data, dtype=torch.uint8)
-        return pixels.view(1, self.resize, self.resize, 3).permute(0, 3, 1, 2)
+    if device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -13,7 +13,7 @@ from bne.data.splits import HELD_OUT, hold_out, official
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
 from bne.recipes.checks import check_numbers
-from bne.words import readable_list
+from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -111,13 +111,13 @@ class Inputs:
         Classes that a domain lacks, an official split that is not followed, and a costly step.
         """
         for source, classes in self._gaps.items():
-            yield f"{source} has no images of {readable_list(classes)} to train on; others have."
+            yield f"{source} has no images of {listed(classes)} to train on; others have."
         taught = set().union(*self._taught.values())
         for target, numbers in self.target.items():
             lacking = sorted(taught - self._labels(numbers))
             if absent := [self.images.classes[label] for label in lacking]:
                 yield (
-                    f"{target}, a target, has no images of {readable_list(absent)}; its accuracy "
+                    f"{target}, a target, has no images of {listed(absent)}; its accuracy "
                     "is that on the other classes."
                 )
         if self.split_file and self.recipe.validation != "official":
@@ -174,9 +174,9 @@ class Inputs:
 
     def _check_gaps(self) -> None:
         if gaps := self._gaps:
-            lacks = [f"{d} has no images of {readable_list(names)}" for d, names in gaps.items()]
+            lacks = [f"{d} has no images of {listed(names)}" for d, names in gaps.items()]
             raise DataError(
-                f"{readable_list(lacks, '; ')} to train on, though other source domains have; add "
+                f"{listed(lacks, '; ', '; ')} to train on, though other source domains have; add "
                 "some, or train with such gaps by allow_gaps=True (--allow-gaps)."
             )
 
