@@ -62,7 +62,7 @@ class Inputs:
 
         Raises:
             DataError: There is one domain or class only, or a domain has no images or lacks a
-                class; the message names it.
+                class.
             SettingsError: A domain is not there, or has too few images for a batch.
         """
         check_numbers(recipe)
@@ -103,10 +103,7 @@ class Inputs:
         return f"{100 * float(share):g} % of every class"
 
     def notes(self) -> Iterator[str]:
-        """What one should know though nothing is wrong, in sentences.
-
-        Classes that a domain lacks, and an official split that is not followed.
-        """
+        """What one should know though nothing is wrong, in sentences."""
         for source, classes in self._gaps.items():
             yield f"{source} has no images of {readable_list(classes)} to train on; others have."
         taught = set().union(*self._taught.values())
@@ -191,12 +188,7 @@ def _check_domains(recipe: Recipe, images: ImageSet) -> None:
 
 
 def settled(recipe: Recipe, *, official: bool) -> Recipe:
-    """The same recipe with a validation of "auto" replaced by what it comes to.
-
-    Args:
-        recipe: any.
-        official: whether the data have an official split.
-    """
+    """A recipe whose validation is no longer "auto", for data with an official split or without."""
     if recipe.validation != "auto":
         return recipe
     return replace(recipe, validation="official" if official else HELD_OUT)
