@@ -242,7 +242,7 @@ class Classifier:
         names = f"classes={list(self.classes)}, domains={list(self.domains)}"
         return f"{type(self).__name__}(method={self.method!r}, {names})"
 
-    def predict(self, images: Picture | Sequence[Picture]) -> Answers:
+    def predict(self, images: Picture | Iterable[Picture]) -> Answers:
         """Classifies images of any size, of domains that need not be known.
 
         Args:
@@ -254,41 +254,39 @@ class Classifier:
         """
         import torch
 
-        if isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__"):
+        single = isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__")
+        if single or (isinstance(images, torch.Tensor) and images.ndim == 3):
             images = [images]  # type: ignore[list-item]
-        elif isinstance(images, torch.Tensor) and images.ndim == 3:
-            images = [images]
-        pictures: list[Any] = list(images)  # type: ignore[arg-type]
+        pictures = list(images)  # type: ignore[arg-type]
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")
         parts = [
-            self._predict(pictures[start : start + BATCH])
+            self._explain(torch.cat([self._input(one) for one in pictures[start : start + BATCH]]))
             for start in range(0, len(pictures), BATCH)
         ]
-        logits = torch.cat([logits for logits, _ in parts])
+        probabilities = torch.cat([logits for logits, _ in parts]).softmax(1)
         weights = [weights for _, weights in parts if weights is not None]
-        probabilities = logits.softmax(1)
         names = tuple(self.classes[number] for number in probabilities.argmax(1).tolist())
         return Answers(names, probabilities, torch.cat(weights) if weights else None)
 
-    def _predict(self, pictures: Sequence[Picture]) -> tuple[Tensor, Tensor | None]:
+    def _explain(self, batch: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Logits and weights, on the CPU."""
         import torch
 
-        batch = torch.cat([self._input(picture) for picture in pictures]).to(self._device)
-        explain = getattr(self._method, "explain", None)
+        batch, explain = batch.to(self._device), getattr(self._method, "explain", None)
         with torch.inference_mode():
             if explain is None:
                 return self._method.predict(batch).float().cpu(), None
             told = explain(batch)
         return told.logits.float().cpu(), told.weights.float().cpu()
 
-    def _input(self, picture: Picture) -> Tensor:
+    def _input(self, picture: Any) -> Tensor:
         """(1, 3, size, size), as in training."""
         import torch
         from PIL import Image
 
         if isinstance(picture, str | os.PathLike):
-            return self._transform.file(picture)
+            return self._transform.file(Path(picture))
         if isinstance(picture, torch.Tensor):
             if picture.dtype != torch.uint8 or picture.ndim != 3 or len(picture) != 3:
                 raise DataError(
@@ -316,5 +314,4 @@ def load(path: str | Path, device: str = "auto") -> Classifier:
     from bne.training.environment import choose_device
     from bne.training.model_folder import load_model
 
-    place = choose_device(device)
-    return Classifier(*load_model(path), place)
+    return Classifier(*load_model(path), choose_device(device))

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from bne.training.listeners import TensorBoard
 
 from bne.benchmark.records import append, read
 from bne.report.run_page import write_report
 from bne.training.events import Epoch, Score
 from bne.training.files import write_json, write_tensors
 from bne.training.folder import RunFolder, Training
+from bne.training.listeners import TensorBoard
 from tests.benchmark.examples import item, record
 from tests.benchmark.test_execute import write_pictures
 from tests.cli.test_benchmark import SETTINGS

@@ -1,11 +1,14 @@
+import inspect
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 from dataclasses import fields
 from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
@@ -17,6 +20,8 @@ from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
 from bne.training.scores import LABELS, RULES
 
+PACKAGE = f"{Path(cli.__file__).parents[1]}{os.sep}"
+FILES, FILES_OF_A_STEP = 60, 16
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
     *("--set", "per_domain=4", "--set", "epoch=2"),
@@ -368,6 +373,46 @@ def test_the_methods_and_recipes_are_listed(capsys: pytest.CaptureFixture[str]) 
     assert [line.split()[0] for line in lines] == names()
     assert bne("train", "--list-recipes", "--json") == 0
     assert list(json.loads(capsys.readouterr().out)) == names()
+
+
+class Trace:
+    """Which functions of ours run, by file; and in each step, until it is reported."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, str]] = []
+        self.steps: list[list[tuple[str, str]]] = []
+        self._step = 0
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        code = frame.f_code
+        if not code.co_filename.startswith(PACKAGE) or not code.co_flags & inspect.CO_NEWLOCALS:
+            return
+        if event == "call":
+            self.calls.append((code.co_filename.removeprefix(PACKAGE), code.co_qualname))
+        elif event == "return" and code.co_qualname == "PhaseTraining.step":
+            self.steps.append(self.calls[self._step :])
+        elif event == "return" and code.co_qualname == "Trainer._report":
+            self._step = len(self.calls)
+
+
+def test_a_run_splits_once_and_runs_few_files(data: Path, here: Path) -> None:
+    command = ("train", "--data", data, "--target", "sketch", *SMALL, "--set", "epoch=4", "--out")
+    assert bne(*command, "first") == 0  # by which everything is imported
+    trace = Trace()
+    threading.setprofile(trace)  # what is written in the background counts too
+    sys.setprofile(trace)
+    try:
+        assert bne(*command, "second") == 0
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    names = [name for _, name in trace.calls]
+    for once in ("hold_out", "Inputs.of", "settled", "load_experiment", "open_images"):
+        assert names.count(once) == 1, once
+    assert len({file for file, _ in trace.calls}) <= FILES
+    within = [s for s in trace.steps if "PhaseTraining.begin_epoch" not in [n for _, n in s]]
+    assert len(within) == 6  # of 8 steps, 4 of each phase
+    assert max(len({file for file, _ in step}) for step in within) <= FILES_OF_A_STEP
 
 
 @pytest.mark.slow

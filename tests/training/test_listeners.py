@@ -37,20 +37,8 @@ RESULT = Result(
 
 
 def start(folder: Path, first_step: int = 0) -> Start:
-    return Start(
-        recipe=RECIPE,
-        folder=folder,
-        device="cpu",
-        precision="float32",
-        classes=("cat", "dog"),
-        sources=("art", "photo"),
-        target=("sketch",),
-        training_images={"art": 8, "photo": 8},
-        steps_per_epoch=2,
-        steps=6,
-        first_step=first_step,
-        processes=1,
-    )
+    inputs = SimpleNamespace(recipe=RECIPE)
+    return Start(inputs, folder, "cpu", "float32", 2, steps=6, first_step=first_step)
 
 
 def epoch(phase: str, number: int, stage: str = "train", statistics: str = "running") -> Epoch:

@@ -95,7 +95,8 @@ def test_a_run_learns_and_its_folder_holds_everything(done) -> None:
 def test_listeners_hear_every_step_and_epoch(done) -> None:
     _, result, heard = done
     assert heard[0].steps == 30
-    assert heard[0].training_images == {"art": 18, "cartoon": 18, "photo": 18}
+    found = {domain: len(numbers) for domain, numbers in heard[0].inputs.train.items()}
+    assert found == {"art": 18, "cartoon": 18, "photo": 18}
     assert heard[-1] is result
     assert [e for e in heard if isinstance(e, Epoch)] == result.epochs
     steps = [step for step in heard[1:-1] if not isinstance(step, Epoch)]

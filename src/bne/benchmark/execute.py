@@ -43,8 +43,8 @@ def in_processes(
     the caller stops early, processes at work get a SIGTERM.
 
     Args:
-        work: that a process can import, and that returns what it can send.
-        tasks: likewise.
+        work: that a process can import, as it can `tasks`, and that returns what it can send.
+        tasks: what to do.
         size: how many at a time.
         start: is called in every new process with the number of them.
     """
@@ -87,12 +87,10 @@ class Job:
     """How the runs of a plan are carried out.
 
     Attributes:
-        data: where the images are, as `bne.data.open_images` takes it.
-        cache: of prepared images, as `bne.data.cache.prepare` takes it.
+        data: where the images are; `cache` has them prepared.
         out: the folder of the runs' own folders.
         records: the file that finished runs are added to.
-        device: "cpu" or "cuda".
-        parallel: how many runs use it at a time.
+        device: "cpu" or "cuda", which `parallel` runs use at a time.
         analyse: whether trained networks are analysed where no table needs it.
         keep_models: whether the runs' folders stay, with the trained networks.
         skip_bad: whether images that cannot be read are left out.

@@ -142,7 +142,7 @@ class Item:
     @cached_property
     def identity(self) -> Identity:
         """What tells the run from others."""
-        return Identity(settings_of(self.recipe), **self.materials)
+        return Identity.recorded(settings_of(self.recipe), self.materials)
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -220,12 +220,7 @@ def estimate(items: Sequence[Item], records: Iterable[Record]) -> float | None:
 
 
 def official_by_records(experiment: Experiment, records: Iterable[Record]) -> bool:
-    """Whether runs follow an official split: as their benchmark declares, or as recorded ones do.
-
-    Args:
-        experiment: of the runs.
-        records: of runs on the same data, which tell where there is no benchmark.
-    """
+    """Whether runs follow an official split, as their benchmark declares or recorded ones do."""
     if experiment.benchmark is not None:
         return find_benchmark(experiment.benchmark).split_file is not None
     return any(record.settings.get("validation") == "official" for record in records)

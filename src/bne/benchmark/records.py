@@ -57,7 +57,7 @@ class Record:
     @cached_property
     def identity(self) -> Identity:
         """What tells the run from others."""
-        return Identity(self.settings, **self.materials)
+        return Identity.recorded(self.settings, self.materials)
 
     @property
     def digest(self) -> str:

@@ -71,13 +71,7 @@ Analysis = Literal["closest-domain-accuracy", "domain-accuracy", "similarity"]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a table: what is trained for it.
-
-    Attributes:
-        name: as in the paper's table, "BNE" for instance.
-        variant: which of several lines of that name, "uniform" for instance; empty if there is one.
-        settings: in which it differs from the rest of the table, the method above all.
-    """
+    """One line of a table: its name, which of several of that name, and settings of its own."""
 
     name: str
     variant: str
@@ -113,12 +107,12 @@ class Experiment:
     rows: tuple[Row, ...]
 
     def recipe(self, overrides: Settings, row: Row | None = None) -> Recipe:
-        """The recipe of one run, complete and checked.
+        """The recipe of one run of a row, or of what is common to all, complete and checked.
 
         Args:
             overrides: settings by dotted key, `{"target": ["sketch"], "train.epochs": 20}`; of
                 two that mean the same the last counts.
-            row: of the table; without one, the settings common to all rows.
+            row: of the table.
 
         Raises:
             SettingsError: A setting is unknown, impossible or missing; the message names it.
@@ -147,17 +141,13 @@ def load(name_or_path: str | Path, overrides: Settings) -> Recipe:
         overrides: settings by dotted key; the target, if the file has none.
 
     Raises:
-        SettingsError: There is no such recipe, or something in it is wrong; the message names
-            the file and the key.
+        SettingsError: There is no such recipe, or something in it is wrong.
     """
     return load_experiment(name_or_path).recipe(overrides)
 
 
 def load_experiment(name_or_path: str | Path) -> Experiment:
-    """What a file describes, every key and value in it checked.
-
-    Args:
-        name_or_path: one of `names`, or a file that ends in `.yaml`.
+    """What a file that ends in `.yaml`, or one of `names`, describes, every key and value checked.
 
     Raises:
         SettingsError: There is no such file, or something in it is wrong; the message says what.

@@ -65,7 +65,7 @@ class Inputs:
 
         Raises:
             DataError: There is one domain or class only, or a domain has no images or lacks a
-                class; the message names it.
+                class.
             SettingsError: A domain is not there, or has too few images for a batch.
         """
         check_numbers(recipe)
@@ -216,12 +216,7 @@ def _check_domains(recipe: Recipe, images: ImageSet) -> None:
 
 
 def settled(recipe: Recipe, *, official: bool) -> Recipe:
-    """The same recipe with a validation of "auto" replaced by what it comes to.
-
-    Args:
-        recipe: any.
-        official: whether the data have an official split.
-    """
+    """A recipe whose validation is no longer "auto", for data with an official split or without."""
     if recipe.validation != "auto":
         return recipe
     return replace(recipe, validation="official" if official else HELD_OUT)

@@ -16,7 +16,7 @@ class Optimiser:
     """How weights follow gradients.
 
     Attributes:
-        name: "adam", "sgd" or "adamw"; weight decay is L2 in the gradient for the first two.
+        name: of the optimiser; weight decay is L2 in the gradient, but decoupled in "adamw".
         learning_rate: at the start.
         momentum: of SGD.
         weight_decay: of all parameters.
@@ -48,13 +48,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class HeadPhase:
-    """The first stretch of training, of the last layer alone.
-
-    Attributes:
-        epochs: its length; 0 leaves the phase out.
-        optimiser: of the phase.
-        schedule: of its learning rate.
-    """
+    """The first stretch of training, of the last layer alone; 0 epochs leave it out."""
 
     epochs: int
     optimiser: Optimiser = field(default_factory=Optimiser)
@@ -65,12 +59,8 @@ class HeadPhase:
 class Phase:
     """The second stretch of training, of everything.
 
-    Attributes:
-        epochs: its length.
-        warm_up: how many of them, the first, are for the domains' statistics to settle, for
-            methods that distinguish.
-        optimiser: of the phase.
-        schedule: of its learning rate.
+    In the first `warm_up` of its epochs the domains' statistics settle, in methods that
+    distinguish.
     """
 
     epochs: int
@@ -165,13 +155,6 @@ class Recipe:
 Settings = Mapping[str, Any]
 """Some of a recipe's values, nested as the recipe is."""
 
-_NAMES = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    NoneType: "null",
-}
 _HEAD = {
     "lr": "optimiser.learning_rate",
     "learning_rate": "optimiser.learning_rate",
@@ -192,40 +175,22 @@ ALIASES: dict[Any, dict[str, str]] = {
 }
 RETIRED = ("head.warm_up",)  # what earlier versions wrote and no run ever heeded
 
-Limit = tuple[Callable[[float], bool], str]
-_ABOVE_ZERO: Limit = (lambda x: x > 0, "above 0")
-_RATE: Limit = (lambda x: 0 < x <= 1e6, "above 0 and at most 1e6")
-_FROM_ZERO: Limit = (lambda x: x >= 0, "at least 0")
-_FROM_ONE: Limit = (lambda x: x >= 1, "at least 1")
-_EPOCHS: Limit = (lambda x: 0 <= x <= 1e6, "at least 0 and at most 1,000,000")
-_STEPS: Limit = (lambda x: 1 <= x <= 1e6, "at least 1 and at most 1,000,000")
-_SHARE: Limit = (lambda x: 0 <= x < 1, "at least 0 and below 1")
-_FACTOR: Limit = (lambda x: 0 < x <= 1, "above 0 and at most 1")
+_LIMITS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    ("head_factor clip", lambda x: x > 0, "above 0"),
+    ("weight_decay seed", lambda x: x >= 0, "at least 0"),
+    ("per_domain accumulate resize patience", lambda x: x >= 1, "at least 1"),
+    ("momentum validation", lambda x: 0 <= x < 1, "at least 0 and below 1"),
+    ("decay tail", lambda x: 0 < x <= 1, "above 0 and at most 1"),
+    ("learning_rate", lambda x: 0 < x <= 1e6, "above 0 and at most 1e6"),
+    ("epochs warm_up", lambda x: 0 <= x <= 1e6, "at least 0 and at most 1,000,000"),
+    ("epoch", lambda x: 1 <= x <= 1e6, "at least 1 and at most 1,000,000"),
+)
 # Every number has one, by the last part of its key.
-LIMITS = {
-    "learning_rate": _RATE,
-    "momentum": _SHARE,
-    "weight_decay": _FROM_ZERO,
-    "head_factor": _ABOVE_ZERO,
-    "clip": _ABOVE_ZERO,
-    "decay": _FACTOR,
-    "tail": _FACTOR,
-    "epochs": _EPOCHS,
-    "warm_up": _EPOCHS,
-    "seed": _FROM_ZERO,
-    "per_domain": _FROM_ONE,
-    "accumulate": _FROM_ONE,
-    "epoch": _STEPS,
-    "validation": _SHARE,
-    "resize": _FROM_ONE,
-    "patience": _FROM_ONE,
-}
+LIMITS = {key: (within, words) for names, within, words in _LIMITS for key in names.split()}
 
 
 def convert(hint: Any, value: Any) -> Any:
-    """A value as the type it is declared to have.
-
-    Types that have no check of their own pass as they are.
+    """A value as the type it is declared to have, if that is one that is checked.
 
     Raises:
         TypeError: It is of another type; the message says what is expected.
@@ -245,6 +210,10 @@ def convert(hint: Any, value: Any) -> Any:
     elif _fits(hint, value):
         return value
     raise TypeError(_describe(hint))
+
+
+_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_NAMES |= {NoneType: "null"}
 
 
 def _fits(hint: Any, value: Any) -> bool:
@@ -342,7 +311,7 @@ def _hints(kind: Any) -> dict[str, Any]:
 
 
 def _checked_group(settings: Any, kind: Any, prefix: str, others: Iterable[str] = ()) -> Settings:
-    known, result = _hints(kind), {}
+    known, result = _hints(kind), dict[str, Any]()
     if isinstance(settings, str) and "name" in known:  # `optimizer: adam`
         settings = {"name": settings}
     if not isinstance(settings, Mapping):
@@ -361,7 +330,7 @@ def _checked_group(settings: Any, kind: Any, prefix: str, others: Iterable[str] 
         twice = flat(nested(name, one)).keys() & flat(result).keys()
         if twice:
             raise SettingsError(f"{prefix}{min(twice)} is there twice, once as {prefix}{given}.")
-        result = merged(result, {name: one})
+        result = dict(merged(result, {name: one}))
     return result
 
 

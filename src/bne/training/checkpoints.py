@@ -44,12 +44,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A run at one moment.
-
-    Attributes:
-        state: plain numbers and texts.
-        tensors: everything else.
-    """
+    """A run at one moment: plain numbers and texts, and everything else."""
 
     state: dict[str, Any]
     tensors: dict[str, Tensor]
@@ -81,13 +76,9 @@ def read(path: Path) -> Checkpoint:
     try:
         content = json.loads((path / STATE).read_text())
         if content["format"] != FORMAT:
-            raise ValueError(
-                f"{path / STATE} has format {content['format']}, this version reads {FORMAT}"
-            )
+            raise ValueError(f"its format is {content['format']}, this version reads {FORMAT}")
         if _digest(content["state"]) != content["state_sha256"]:
-            raise ValueError(
-                f"{path / STATE} is damaged: its checksum is not the one it was written with"
-            )
+            raise ValueError(f"{path / STATE} is damaged: it has another checksum than was written")
         tensors = read_tensors(path / TENSORS, content["tensors_sha256"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TrainingError(f"The checkpoint {path} cannot be read ({error}).") from error
@@ -134,10 +125,6 @@ class Keeper:
     """What a run keeps in its folder. Everything is written by one process, in order.
 
     Tensors are copied at once and written in the background; leaving the context waits for it.
-
-    Args:
-        folder: of the run.
-        runtime: of the run.
     """
 
     def __init__(self, folder: RunFolder, runtime: Runtime) -> None:

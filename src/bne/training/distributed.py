@@ -21,20 +21,12 @@ from bne.errors import TrainingError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from torch import Tensor, nn
-
 LOST = ("by peer", "remote process exit")  # gloo's and NCCL's words for a process that has ended
 
 
 @dataclass(frozen=True)
 class Processes:
-    """This process among all.
-
-    Attributes:
-        device: of this process.
-        rank: its number.
-        count: of all processes.
-    """
+    """This process, of number `rank`, among all."""
 
     device: torch.device
     rank: int = 0

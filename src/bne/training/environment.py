@@ -40,10 +40,6 @@ def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
 
     `code_sha256` tells versions apart where there is no commit, as in a copy without git, or
     where it is "-dirty".
-
-    Args:
-        device: that a run computes on.
-        weights: as the recipe has them.
     """
     package = Path(bne.__file__).parent
     checksum = weights_sha256(weights)
@@ -56,7 +52,7 @@ def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
         "platform": platform.platform(),
         "device": _device_name(device),
         # Not the path, which says more of the machine than of the weights.
-        "weights": {"name": Path(weights).name if checksum else weights, "sha256": checksum},
+        "weights": {"name": Path(weights or "").name if checksum else weights, "sha256": checksum},
     }
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from bne.recipes.inputs import Inputs
     from bne.recipes.schema import Recipe
     from bne.training.folder import Result
 
@@ -38,32 +39,27 @@ class Start:
     """What a run is about to do.
 
     Attributes:
-        recipe: every setting.
+        inputs: its recipe, images and their split.
         folder: where everything is written.
         device: where it runs.
         precision: "bf16" or "float32", what is really used: the CPU computes in float32.
-        classes: their names.
-        sources: the domains trained on.
-        target: the domains held out.
-        training_images: of each source domain.
         steps_per_epoch: of both phases.
         steps: of the whole run.
         first_step: steps that were done before, if the run is resumed.
-        processes: among which the work is divided.
     """
 
-    recipe: Recipe
+    inputs: Inputs
     folder: Path
     device: str
     precision: str
-    classes: tuple[str, ...]
-    sources: tuple[str, ...]
-    target: tuple[str, ...]
-    training_images: dict[str, int]
     steps_per_epoch: int
     steps: int
     first_step: int
-    processes: int
+
+    @property
+    def recipe(self) -> Recipe:
+        """Every setting."""
+        return self.inputs.recipe
 
 
 @dataclass(frozen=True)
@@ -71,15 +67,11 @@ class Step:
     """Where an epoch stands; told every step on the CPU, every 50 on a GPU, which never waits.
 
     Attributes:
-        phase: "head" or "train".
         epoch: its number in the phase, from 1.
         stage: what the method's loss now computes.
-        step: steps done in the epoch.
-        steps_per_epoch: in all.
-        total_step: steps done in the run.
+        step: steps done in the epoch, `total_step` in the run.
         loss: mean over the steps of the epoch so far.
         learning_rate: of the last step.
-        images_per_second: in the epoch so far.
     """
 
     phase: PhaseName
@@ -98,14 +90,11 @@ class Epoch:
     """An epoch that is over: one line of `metrics.jsonl`.
 
     Attributes:
-        phase: "head" or "train".
         epoch: its number in the phase, from 1.
         stage: what the method's loss computed.
-        steps: taken.
         loss: mean over the steps.
         learning_rate: of the last step.
         seconds: that the steps took.
-        images_per_second: trained on.
         validation: of the held-out images of each source domain; empty if there are none.
         target: of all images of each target domain, never used for training or selection.
         statistics: of batch norm, "running" or, in one more record after the last epoch, "exact".
@@ -141,9 +130,6 @@ def scores_from_dict(fields: Mapping[str, Mapping[str, int]]) -> Scores:
 
 def read_epochs(records: Iterable[Any]) -> tuple[Epoch, ...]:
     """The epochs of a run, from a file that may be damaged.
-
-    Args:
-        records: what `Epoch.to_dict` gave, as JSON has it.
 
     Raises:
         ValueError: One is no epoch, a number is none, or the epochs are of different domains.
@@ -187,12 +173,9 @@ class Progress:
     """The numbers that a checkpoint remembers.
 
     Attributes:
-        phase: the present one.
-        epoch: epochs of the phase that are over.
+        epoch: epochs of the present phase that are over.
         step: steps of the run that are over.
-        epoch_seconds: that the steps of the present epoch have taken.
-        seconds: that the run has taken.
-        epochs: all records.
+        epoch_seconds: that the steps of the present epoch have taken, `seconds` all.
     """
 
     phase: PhaseName = "head"

@@ -67,14 +67,7 @@ class Result:
 
 
 class RunFolder:
-    """Where a run writes.
-
-    Attributes:
-        path: the folder.
-        checkpoints: the folder of checkpoints.
-        model: the folder of the final model.
-        best: the folder of the model that was best on the held-out images of the sources.
-    """
+    """Where a run writes: the final model and the one best on the sources' held-out images too."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -155,11 +148,8 @@ class RunFolder:
     ) -> None:
         """Writes what is known before training.
 
-        Args:
-            recipe: of the run.
-            identity: of the run; people may change the recipe's file.
-            environment: it runs in.
-            known: the epochs that were finished before; others that were recorded are forgotten.
+        Of the epochs that were recorded before, all but the `known` ones are forgotten. The
+        identity has the recipe too: people may change its file.
         """
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_json(self._identity, asdict(identity))
@@ -249,10 +239,7 @@ def find_model(run: Path) -> tuple[Path | None, str]:
 
 
 def read_training(run: Path) -> Training | None:
-    """What is recorded of a run, unfinished and damaged ones included.
-
-    Args:
-        run: its folder, or that of a model in it.
+    """What is recorded of a run, whole or not, in its folder or in that of a model in it.
 
     Returns:
         None if the folder is no run's.
@@ -313,16 +300,13 @@ def _read_result(text: str) -> Result:
 def held_out_images(
     training: Training | None, info: ModelInfo, images: ImageSet, split_file: Path | None
 ) -> tuple[frozenset[int], str]:
-    """The numbers of images that were held out for validation, and what is not known of that.
+    """The numbers of images that were held out for validation, and a sentence if that is unknown.
 
     Args:
         training: of the run, if there is one.
         info: about its model.
         images: that may be those of the run, some of them, or others.
         split_file: the official split that lies with them, if one does.
-
-    Returns:
-        The numbers, and a sentence if they cannot be told.
     """
     if training is None:
         return frozenset(), ""  # of which the page says enough

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bne.methods.registry import find
+from bne.recipes.schema import flat
 from bne.training.files import plain
 
 if TYPE_CHECKING:
@@ -85,12 +86,7 @@ class Identity:
 
     @classmethod
     def of(cls, inputs: Inputs, weights: str | None) -> Identity:
-        """Of a run.
-
-        Args:
-            inputs: of the run.
-            weights: SHA-256 of the file of initial weights, if they come from one.
-        """
+        """Of a run that starts from weights of this SHA-256, if they come from a file."""
 
         def told(numbers: Sequence[int]) -> str:
             names = "\n".join(inputs.images.files[number].name for number in numbers)
@@ -103,6 +99,11 @@ class Identity:
             "target images": {d: told(numbers) for d, numbers in inputs.target.items()},
         }
         return cls(settings_of(inputs.recipe), weights, images_digest(inputs.images), split)
+
+    @classmethod
+    def recorded(cls, settings: Mapping[str, Any], materials: Mapping[str, str | None]) -> Identity:
+        """As records have it: settings, and the checksums of weights and images."""
+        return cls(settings, materials.get("weights"), materials.get("images"))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Identity:
@@ -129,16 +130,19 @@ class Identity:
 
     def difference(self, other: Identity) -> str:
         """The first thing known of both that differs, as it is `there` and here; empty if none."""
-        pairs: list[tuple[Any, Any, str]] = [
-            (other._complete(), self._complete(), ""),
-            (other.weights, self.weights, "initial weights"),
-        ]
-        if other.split is None or self.split is None:
-            pairs.append((other.images, self.images, "images"))
-        else:  # which says more
-            pairs.append((other.split, self.split, ""))
-        known = ((a, b, key) for a, b, key in pairs if a is not None and b is not None)
-        return next(filter(None, (_difference(*pair) for pair in known)), "")
+        pairs: list[tuple[Mapping[str, Any], ...]] = [(other._complete(), self._complete())]
+        if other.weights and self.weights:
+            pairs.append(({"initial weights": other.weights}, {"initial weights": self.weights}))
+        if other.split and self.split:  # which says more than the names of all images
+            pairs.append((other.split, self.split))
+        elif other.images and self.images:
+            pairs.append(({"images": other.images}, {"images": self.images}))
+        for theirs, ours in (map(flat, pair) for pair in pairs):
+            for key in {**ours, **theirs}:
+                there, here = theirs.get(key), ours.get(key)
+                if there != here:
+                    return f"{key} is {there!r} there and {here!r} here"
+        return ""
 
     def _first(self) -> dict[str, Any]:
         return {**FIRST, "options": plain(find(str(self.settings["method"])).options)}
@@ -172,17 +176,6 @@ def _differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[s
         if key not in defaults or value != default:
             differing[key] = value
     return differing
-
-
-def _difference(theirs: Any, ours: Any, key: str = "") -> str:
-    """The first thing that differs, in words; empty if none does."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        for name in [*ours, *(name for name in theirs if name not in ours)]:
-            place = f"{key}.{name}" if key else str(name)
-            if found := _difference(theirs.get(name), ours.get(name), place):
-                return found
-        return ""
-    return "" if theirs == ours else f"{key} is {theirs!r} there and {ours!r} here"
 
 
 def _sha256(content: object) -> str:

@@ -51,12 +51,9 @@ def seed_generators(device: torch.device, *place: object) -> None:
 
 
 class Head(DeepAll):
-    """The plain network, of which only the classifier learns.
+    """A network from `bne.models.build`, of which only the classifier learns.
 
     Everything else is frozen, in evaluation mode: pretrained statistics, no dropout.
-
-    Args:
-        model: a network from `bne.models.build`.
     """
 
     stage = "head"
@@ -146,11 +143,8 @@ class GraphedStep:
     """A training step that records itself after a few calls.
 
     The first calls are ordinary steps of training on a stream of their own, as recording demands;
-    so nothing is computed that does not count. A step of another shape starts over.
-
-    Args:
-        step: what is recorded. Everything it changes must stay where it is in memory.
-        device: a GPU.
+    so nothing is computed that does not count. A step of another shape starts over. Everything
+    that a step changes must stay where it is in memory.
     """
 
     def __init__(self, step: TrainingStep, device: torch.device) -> None:
@@ -196,18 +190,10 @@ UNLABELLED = -100
 class PhaseTraining:
     """All that changes while a method is trained.
 
-    Args:
-        runtime: of the run.
-        name: of the phase.
-        method: what is trained.
-        graphs: whether steps are recorded as CUDA graphs.
-
     Attributes:
-        name: of the phase.
-        method: what is trained.
         members: the numbers of the images of every domain of the present epoch's batches.
         epochs: of the phase.
-        average: of its weights.
+        average: of the method's weights.
         losses: (), the sum over the steps of the present epoch.
         rate: the last step's learning rate.
     """
@@ -230,10 +216,7 @@ class PhaseTraining:
         self._step: TrainingStep | GraphedStep
 
     def begin_epoch(self, epoch: int) -> None:
-        """Prepares the method for an epoch, or for the rest of one.
-
-        Args:
-            epoch: epochs of the phase before this one.
+        """Prepares the method for an epoch, or for the rest of one, after so many of the phase.
 
         Raises:
             TrainingError: The method can make no domains of the images.
@@ -256,12 +239,7 @@ class PhaseTraining:
             self._step = self._make_step()
 
     def step(self, batch: Batch, phase_step: int) -> None:
-        """Trains on one batch.
-
-        Args:
-            batch: of this process.
-            phase_step: steps of the phase before this one.
-        """
+        """Trains on one batch of this process, after so many steps of the phase."""
         runtime = self._runtime
         self.rate = learning_rate(self._phase, phase_step, runtime.steps_per_epoch)
         set_learning_rate(self._optimiser, self.rate)
@@ -366,17 +344,7 @@ class Pace:
 
 
 class Trainer:
-    """Carries out phases of training.
-
-    Args:
-        runtime: of the run.
-        progress: where it stands; kept up to date.
-        folder: of the run.
-        keeper: of its checkpoints.
-        interruption: of the program.
-        listeners: hear how it goes.
-        pace: of steps and checkpoints.
-    """
+    """Carries out phases of training, and keeps `progress` up to date."""
 
     def __init__(
         self,
@@ -410,10 +378,7 @@ class Trainer:
     ) -> PhaseTraining:
         """Trains to the end of a phase, or until validation no longer gets better.
 
-        Args:
-            name: of the phase.
-            method: what to train.
-            tensors: of the checkpoint to go on from, if it is of this phase.
+        It goes on from the tensors of a checkpoint, if there is one of this phase.
         """
         training = PhaseTraining(self._runtime, name, method, graphs=self._pace.graphs)
         progress = self._progress
@@ -481,11 +446,9 @@ class Trainer:
             raise self._interrupted()
 
     def _collect(self, training: PhaseTraining) -> tuple[float, bool, bool]:
-        """What all processes know together.
+        """The sum of the epoch's losses, whether to stop, and whether a checkpoint is due.
 
-        Returns:
-            The sum of the epoch's losses, whether any process is to stop, and whether the time
-            has come for a checkpoint.
+        It is what all processes know together.
         """
         processes = self._runtime.processes
         overdue = time.monotonic() - self._last_checkpoint > self._pace.checkpoint_seconds

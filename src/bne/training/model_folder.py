@@ -56,23 +56,14 @@ class ModelInfo:
 
 
 def save_model(folder: Path, tensors: Mapping[str, Tensor], info: ModelInfo) -> None:
-    """Writes a model folder, or replaces it, as a whole.
-
-    Args:
-        folder: to write.
-        tensors: a snapshot of the method's state.
-        info: about it.
-    """
+    """Writes a model folder, or replaces it, as a whole, with a snapshot of the method's state."""
     with whole_folder(folder) as partial:
         checksum = write_tensors(partial / TENSORS, tensors)
         write_json(partial / INFO, {**asdict(info), "sha256": checksum})
 
 
 def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
-    """Reads a model folder; neither recipe nor data nor initial weights are needed.
-
-    Args:
-        folder: to read; of a run's folder, the network of the last epoch.
+    """Reads a model folder, or of a run's folder the network of the last epoch.
 
     Returns:
         The method, in evaluation mode on the CPU; what turns images into its input; and what is
@@ -112,12 +103,8 @@ class Trained:
 
     Attributes:
         method: with its network as saved, in evaluation mode, on the device.
-        transform: from prepared images to the network's input.
-        prepared: all images, targets included.
-        feed: the same images on the device.
+        prepared: all images, targets included; `feed` has them on the device.
         splits: of the source domains, by name.
-        recipe: every setting.
-        device: where the method and the feed are.
     """
 
     method: Method

@@ -1,4 +1,4 @@
-"""Averages of the weights, which are tested and kept instead of the last ones."""
+"""How weights follow gradients: learning rates, optimisers, averages of weights."""
 
 from __future__ import annotations
 
@@ -16,19 +16,11 @@ from bne.models.registry import find
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from torch import nn
-
-    from bne.recipes.schema import Averaging, Optimiser, Phase
+    from bne.recipes.schema import Averaging, HeadPhase, Optimiser, Phase
 
 
-def learning_rate(phase: Phase, step: int, steps_per_epoch: int) -> float:
-    """The learning rate of all layers but the last.
-
-    Args:
-        phase: whose optimiser and schedule it is.
-        step: steps of the phase before this one.
-        steps_per_epoch: of the phase.
-    """
+def learning_rate(phase: HeadPhase | Phase, step: int, steps_per_epoch: int) -> float:
+    """The learning rate of all layers but the last, after so many steps of the phase."""
     start = phase.optimiser.learning_rate
     match phase.schedule.name:
         case "constant":
@@ -42,32 +34,24 @@ def learning_rate(phase: Phase, step: int, steps_per_epoch: int) -> float:
 def make_optimiser(
     method: nn.Module, settings: Optimiser, device: torch.device
 ) -> torch.optim.Optimizer:
-    """An optimiser of all parameters that are to be trained.
+    """An optimiser of all parameters that are to be trained, of networks of `bne.models.build`.
 
-    On a GPU its steps can be recorded in a CUDA graph: learning rates are tensors there.
-
-    Args:
-        method: with a network from `bne.models.build` inside.
-        settings: of the optimiser; the learning rate is set before every step.
-        device: of the parameters.
+    The learning rate is set before every step; on a GPU it is a tensor, so that steps can be
+    recorded in a CUDA graph.
     """
     trained = [p for p in method.parameters() if p.requires_grad]
     classifier = classifier_parameters(method)
     body = [p for p in trained if p not in classifier]
     head = [p for p in trained if p in classifier]
-    groups: list[dict[str, Any]] = [
-        {"params": parameters, "factor": factor, "lr": _zero(device)}
-        for parameters, factor in ((body, 1.0), (head, settings.head_factor))
-        if parameters
-    ]
     graphable = device.type == "cuda"
+    groups: list[dict[str, Any]] = [
+        {"params": own, "factor": factor, "lr": torch.zeros((), device=device) if graphable else 0}
+        for own, factor in ((body, 1.0), (head, settings.head_factor))
+        if own
+    ]
+    common: dict[str, Any] = {"weight_decay": settings.weight_decay, "fused": graphable or None}
     if settings.name == "sgd":
-        sgd = torch.optim.SGD(
-            groups,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-            fused=graphable or None,
-        )
+        sgd = torch.optim.SGD(groups, momentum=settings.momentum, **common)
         if settings.momentum:
             # torch would start with the first gradient, which comes to the same, but the fused
             # one cannot where a parameter gets its first gradient later than others.
@@ -75,9 +59,7 @@ def make_optimiser(
                 sgd.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         return sgd
     kind = torch.optim.Adam if settings.name == "adam" else torch.optim.AdamW
-    return kind(
-        groups, weight_decay=settings.weight_decay, capturable=graphable, fused=graphable or None
-    )
+    return kind(groups, capturable=graphable, **common)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
@@ -136,19 +118,10 @@ def _laid_out_like(parameter: nn.Parameter, value: Tensor) -> Tensor:
     return torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
-def _zero(device: torch.device) -> Tensor | float:
-    return torch.zeros((), device=device) if device.type == "cuda" else 0.0
-
-
 class WeightAverage:
     """The average of a method's trained parameters, if the recipe wants one.
 
     Batch-norm statistics are not averaged: `PhaseTraining.averaged` measures them.
-
-    Args:
-        method: whose parameters are averaged.
-        settings: of the average.
-        epochs: of the phase.
 
     Attributes:
         weights: the average, by the parameters' names; empty while there is none.
@@ -171,20 +144,15 @@ class WeightAverage:
 
     @torch.no_grad()
     def after_epoch(self, epoch: int) -> None:
-        """Adds an epoch of the tail to the mean.
-
-        Args:
-            epoch: its number, from 1.
-        """
+        """Adds an epoch of the tail, whose number counts from 1, to the mean."""
         if self._settings.name != "swa" or epoch <= self._before_tail:
             return
         if not self.weights:
             self._start()
             return
-        averaged = epoch - self._before_tail - 1
-        get_swa_multi_avg_fn()(
-            list(self.weights.values()), list(self._current.values()), torch.tensor(averaged)
-        )
+        averaged = torch.tensor(epoch - self._before_tail - 1)
+        update = get_swa_multi_avg_fn()
+        update(list(self.weights.values()), list(self._current.values()), averaged)
 
     @contextmanager
     def applied(self) -> Iterator[None]:

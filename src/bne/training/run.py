@@ -27,6 +27,7 @@ from bne.training.scores import scores, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
 
@@ -147,11 +148,9 @@ def _run(
     return result
 
 
-@contextmanager
-def _kept(device: torch.device) -> Iterator[None]:
+def _kept(device: torch.device) -> AbstractContextManager[None]:
     """A context after which the global generators are as they were before."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        yield
+    return torch.random.fork_rng([device] if device.type == "cuda" else [])
 
 
 @contextmanager
@@ -246,30 +245,19 @@ def _finish(
 
 
 def _start(runtime: Runtime, folder: RunFolder, progress: Progress) -> Start:
-    recipe, inputs = runtime.recipe, runtime.inputs
+    recipe, per_epoch = runtime.recipe, runtime.steps_per_epoch
     return Start(
-        recipe=recipe,
-        folder=folder.path,
-        device=str(runtime.device),
-        precision=runtime.precision,
-        classes=inputs.images.classes,
-        sources=tuple(inputs.splits),
-        target=tuple(inputs.target),
-        training_images={domain: len(numbers) for domain, numbers in inputs.train.items()},
-        steps_per_epoch=runtime.steps_per_epoch,
-        steps=runtime.steps_per_epoch * (recipe.head.epochs + recipe.train.epochs),
+        runtime.inputs,
+        folder.path,
+        str(runtime.device),
+        runtime.precision,
+        steps_per_epoch=per_epoch,
+        steps=per_epoch * (recipe.head.epochs + recipe.train.epochs),
         first_step=progress.step,
-        processes=runtime.processes.count,
     )
 
 
 def _trained(runtime: Runtime, prepared: PreparedImages, method: Method) -> Trained:
-    return Trained(
-        method,
-        runtime.transform,
-        prepared,
-        runtime.feed,
-        runtime.inputs.splits,
-        runtime.recipe,
-        runtime.device,
-    )
+    splits, recipe = runtime.inputs.splits, runtime.recipe
+    feed, device = runtime.feed, runtime.device
+    return Trained(method, runtime.transform, prepared, feed, splits, recipe, device)

@@ -63,8 +63,7 @@ class Runtime:
         precision: that is really used.
         autocast: makes the context in which networks compute in it.
         uses_target: whether the target's images join training, without their labels.
-        steps_per_epoch: which the source domains alone decide, so that they are the same for
-            every method.
+        steps_per_epoch: the same for every method: the source domains alone decide.
     """
 
     inputs: Inputs

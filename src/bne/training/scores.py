@@ -95,11 +95,7 @@ BATCH = 256
 def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
     """Of the held-out images of the sources, and of all images of the targets.
 
-    One process finds them for all.
-
-    Args:
-        runtime: of the run.
-        method: is left in the mode it was in.
+    One process finds them for all; the method is left in the mode it was in.
 
     Raises:
         TrainingError: An answer is no number.

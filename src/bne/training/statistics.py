@@ -32,13 +32,7 @@ Layer = DomainBatchNorm | _BatchNorm
 
 
 class Batch(NamedTuple):
-    """Numbers of images to run together.
-
-    Attributes:
-        numbers: (N,) int64.
-        domains: (N,) int64, the domain of each.
-        counts: (N,) bool, whether it has not been seen before.
-    """
+    """Images to run together: (N,) numbers, domains, and whether each is seen the first time."""
 
     numbers: Tensor
     domains: Tensor
@@ -48,15 +42,9 @@ class Batch(NamedTuple):
 def draw(
     members: Mapping[str, Sequence[int]], per_domain: int, seed: int, steps: int | None = None
 ) -> Iterator[Batch]:
-    """Batches as training draws them, until every image has been in one.
+    """At most `steps` batches as training draws them, until every image has been in one.
 
     A small domain starts again when it is used up, but each of its images counts once.
-
-    Args:
-        members: the numbers of the images of every domain, by name.
-        per_domain: images of each domain in a batch.
-        seed: of the order.
-        steps: the most batches.
     """
     batches = DomainBatches(members, per_domain, seed=seed_of(seed, "statistics"))
     sizes = torch.tensor([len(numbers) for numbers in members.values()])
@@ -67,11 +55,7 @@ def draw(
 
 
 class _Sums:
-    """Mean and second moment of one layer's input, domain by domain, as sums over images.
-
-    Args:
-        domains: K.
-    """
+    """Mean and second moment of one layer's input, domain by domain, as sums over images."""
 
     def __init__(self, domains: int) -> None:
         self._domains = domains

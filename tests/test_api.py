@@ -1,0 +1,177 @@
+"""The library from Python, against what the commands do and what networks answer."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+import bne
+from bne.errors import DataError, SettingsError
+from bne.training.events import Listener
+from bne.training.model_folder import load_model
+from tests.benchmark.test_execute import write_pictures
+from tests.cli.test_data_check import bne as command
+
+SMALL = {"backbone": "small_cnn", "weights": None, "resize": 40, "batch_size": 4, "epoch": 2}
+SMALL |= {"head": {"epochs": 1}, "epochs": 1, "warmup": 0, "validation": 0.2}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BNE_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+class Closed(Listener):
+    closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_train_does_what_the_command_does(data: Path, here: Path, capsys) -> None:
+    heard = Closed()
+    run = bne.train(data, "photo", device="cpu", listeners=[heard], lr=2e-3, **SMALL)
+    assert capsys.readouterr() == ("", "")  # unless it is asked to say more
+    assert heard.closed
+    assert run.folder == Path("runs/default-bne-photo-0")
+    settings = {**SMALL, "train.optimiser.learning_rate": 2e-3}
+    sets = [f"--set={key}={json.dumps(value)}" for key, value in settings.items()]
+    arguments = ("train", "--data", data, "--target", "photo", *sets, "--device", "cpu")
+    assert command(*arguments, "--out", "command", "--json", "--no-tensorboard") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["accuracy"] == json.loads(json.dumps(run.result.to_dict()["accuracy"]))
+    one, other = (folder / "model/model.safetensors" for folder in (run.folder, Path("command")))
+    assert one.read_bytes() == other.read_bytes()
+    score = run.result.accuracy["last"]["photo"]
+    assert run.accuracy == 100 * score.correct / score.images
+    # What is finished is read, by the command as well.
+    assert bne.train(data, "photo", device="cpu", lr=2e-3, **SMALL).result == run.result
+    assert command(*arguments, "--json", "--no-tensorboard") == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again.pop("model") == str(run.folder / "model")
+    assert again == json.loads(json.dumps(run.result.to_dict()))
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(data: Path, here: Path) -> None:
+    for arguments, words in (
+        ({"target": "foto"}, "target has 'foto'"),
+        ({"target": ["photo", "art", "sketch"]}, "target holds out every domain"),
+        ({"target": "photo", "lerning_rate": 1}, "lerning_rate is no setting"),
+        ({"target": "photo", "device": "gpu"}, "device gpu"),
+        ({"target": "photo", "out": data / "runs"}, "lies within the data"),
+        ({}, "target is missing"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            bne.train(data, **{"device": "cpu", **SMALL, **arguments})
+    assert not list(here.iterdir())
+
+
+def test_progress_and_notes_are_shown_if_asked_for(data: Path, here: Path, capsys) -> None:
+    lacking = here / "data"
+    for path in sorted(data.rglob("*.png")):
+        place = lacking / path.relative_to(data)
+        if place.match("photo/dog/*"):
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(path.read_bytes())
+    run = bne.train(lacking, "photo", device="cpu", progress=True, **SMALL)
+    said = capsys.readouterr().err
+    assert [f"Note: {note}" for note in run.notes] == said.splitlines()[:1]
+    assert "photo" in run.notes[0]
+    assert "train 1/1" in said
+
+
+@pytest.fixture(scope="module")
+def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    made = {"cache": folder / "cache", "device": "cpu", "target": "photo", **SMALL}
+    for method in ("bne", "deepall"):
+        bne.train(data, out=folder / method, method=method, **made)
+    return {method: folder / method for method in ("bne", "deepall")}
+
+
+@pytest.mark.parametrize("method", ["bne", "deepall"])
+def test_a_classifier_answers_as_the_method_does(
+    trained: dict[str, Path], data: Path, method: str
+) -> None:
+    model = bne.load(trained[method], device="cpu")
+    assert (model.classes, model.domains) == (("cat", "dog"), ("art", "sketch"))
+    assert model.method == method
+    files = sorted(data.glob("photo/*/*.png"))
+    answers = model.predict(files)
+    own, transform, _ = load_model(trained[method] / "model")
+    with torch.inference_mode():
+        inputs = torch.cat([transform.file(file) for file in files])
+        logits = own.predict(inputs)
+    torch.testing.assert_close(answers.probabilities, logits.softmax(1))
+    assert answers.classes == tuple(model.classes[k] for k in logits.argmax(1).tolist())
+    if method == "bne":
+        torch.testing.assert_close(answers.weights, own.explain(inputs).weights)
+        torch.testing.assert_close(answers.weights.sum(1), torch.ones(len(files)))
+    else:
+        assert answers.weights is None
+
+
+def test_a_classifier_takes_files_pictures_and_tensors(
+    trained: dict[str, Path], data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = bne.load(trained["bne"] / "best", device="cpu")
+    files = sorted(data.glob("photo/*/*.png"))[:3]
+    pictures = [Image.open(file) for file in files]
+    raw = bytearray(b"".join(picture.tobytes() for picture in pictures))
+    tensor = torch.frombuffer(raw, dtype=torch.uint8).view(3, 32, 32, 3).permute(0, 3, 1, 2)
+    expected = model.predict(files)
+    monkeypatch.setattr("bne.api.BATCH", 2)
+    for given in (files, map(str, files), pictures, tensor, [files[0], pictures[1], tensor[2]]):
+        found = model.predict(given)
+        torch.testing.assert_close(found.probabilities, expected.probabilities)
+        assert found.classes == expected.classes
+    for single in (files[0], str(files[0]), pictures[0], tensor[0]):
+        assert torch.allclose(model.predict(single).probabilities, expected.probabilities[:1])
+
+
+def test_what_is_no_image_or_model_is_named(trained: dict[str, Path], here: Path) -> None:
+    model = bne.load(trained["bne"], device="cpu")
+    (here / "bad.png").write_bytes(b"no image")
+    for given, words in (
+        ("absent.png", "absent.png"),
+        ("bad.png", "bad.png"),
+        (3, "int"),
+        (torch.zeros(3, 8, 8), "float32"),
+        (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), r"\(1, 8, 8\)"),
+        ([], "no images"),
+    ):
+        with pytest.raises(DataError, match=words):
+            model.predict(given)
+    with pytest.raises(DataError, match="is no model folder"):
+        bne.load(here)
+
+
+def test_a_script_without_a_guard_trains(data: Path, here: Path) -> None:
+    script = here / "script.py"
+    script.write_text(
+        "import bne\n"
+        f"run = bne.train({str(data)!r}, 'photo', device='cpu', **{SMALL!r})\n"
+        f"print(run.model('cpu').predict({str(next(data.glob('photo/cat/*')))!r}).classes[0])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("cat", "dog")
+
+
+def test_importing_the_library_imports_no_torch() -> None:
+    code = "import sys, bne; dir(bne); assert 'torch' not in sys.modules; bne.train; bne.load"
+    subprocess.run([sys.executable, "-c", f"{code}; assert 'torch' not in sys.modules"], check=True)
