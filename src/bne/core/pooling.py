@@ -1,7 +1,7 @@
-"""Max-pooling by kernels of ours, where these pay.
+"""Max-pooling by our own GPU kernels, if they are faster.
 
-A network's first pooling meets its largest activations, in every branch. On a GPU PyTorch's own
-took a seventh of a step of distance training with ResNet-18.
+A network's first pooling sees its largest activations, in every branch. PyTorch's own took a
+seventh of a step of distance training with ResNet-18 on a GPU.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ class FusedMaxPool2d(nn.MaxPool2d):
     """A `MaxPool2d` with the same results; see `fuse`."""
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - by that name in torch
-        """The maxima, and their indices if these are asked for."""
+        """The maxima, and their indices if `return_indices` is set."""
         given = self.kernel_size, self.stride, self.padding, self.dilation
         size, stride, padding, dilation = map(_pair, given)
         suits = (
@@ -33,7 +33,7 @@ class FusedMaxPool2d(nn.MaxPool2d):
 
 
 def fuse(module: nn.Module) -> None:
-    """Lets a module, if it is a plain `MaxPool2d`, use our kernels where these pay."""
+    """Lets a plain `MaxPool2d` use our kernels if they are faster."""
     if type(module) is nn.MaxPool2d:
         module.__class__ = FusedMaxPool2d
 
@@ -45,7 +45,7 @@ def unfuse(module: nn.Module) -> None:
 
 
 def _pair(size: object) -> tuple[int, int]:
-    """Height and width; negative if they are given in a way that is left to torch."""
+    """Height and width; negative if only torch understands them."""
     match size:
         case int():
             return size, size

@@ -1,4 +1,4 @@
-"""Passes that are run again in the backward pass, so that their activations need not be kept."""
+"""Faster passes for few images, and passes that save memory by running again in the backward."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
@@ -35,10 +35,10 @@ def pays(images: Tensor, copies: int = 1) -> bool:
 
 
 def fold(layers: Iterable[DomainBatchNorm], domains: Tensor) -> Rule:
-    """The rule that normalises every image by the running statistics of its domain.
+    """The rule that normalizes every image by the running statistics of its domain.
 
     Args:
-        layers: of the network, in evaluation. Those that cannot be prepared normalise by
+        layers: the network's layers, in evaluation. Those that cannot be prepared normalize by
             themselves.
         domains: (N,), the domain each image is run under.
     """
@@ -79,15 +79,15 @@ def _maps(layers: Sequence[DomainBatchNorm], domains: Tensor) -> list[tuple[Doma
 def run_recomputed(
     model: nn.Module, images: Tensor, copies: int, passes: Passes, rule: Rule, again: Rule
 ) -> Any:
-    """What the network gives, of which only the images are kept for the backward pass.
+    """The network's output; only the images are kept for the backward pass.
 
     Args:
-        model: whose layers normalise by the rule of `passes`.
+        model: the network, whose layers follow the rule of `passes`.
         images: (N, ...).
-        copies: how many times each image is run.
-        passes: the layers' common rule.
-        rule: of the pass.
-        again: the same rule, but one that does not track statistics a second time.
+        copies: the number of times each image runs.
+        passes: the layers' common state.
+        rule: the pass's rule.
+        again: the same rule without tracking statistics a second time.
 
     Raises:
         RuntimeError: A CUDA graph is recorded, and a layer draws random numbers.

@@ -1,4 +1,4 @@
-"""A trained model on images of any domains, seen or not: accuracy a domain and a class."""
+"""A trained model on images of any domains, seen or not: accuracy per domain and class."""
 
 from __future__ import annotations
 
