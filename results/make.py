@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from bne.benchmark.plan import choose, plan
-from bne.benchmark.records import digest, read
+from bne.benchmark.records import read, undated
 from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.render import result_tables
 from bne.benchmark.tables import RULES, Cell, accuracy, average, cell, find_records, percent, signed
@@ -223,9 +223,9 @@ def strong_runs(records: Sequence[Record]) -> tuple[int, Found]:
     Version 2 if DeepAll and BNE have it on every target, with one seed at least.
     """
     for version in (2, 1):
-        known = {unversioned(r.settings): r for r in records if version_of(r) == version}
+        known = {undated(r.settings): r for r in records if version_of(r) == version}
         items = planned(recipe=STRONG)
-        found = [(item, known.get(unversioned(item.settings))) for item in items]
+        found = [(item, known.get(undated(item.settings))) for item in items]
         if all(cells(found, row, running_accuracy)[AVERAGE].values for row in BOTH):
             break
     return version, found
@@ -234,11 +234,6 @@ def strong_runs(records: Sequence[Record]) -> tuple[int, Found]:
 def version_of(record: Record) -> int:
     """Of the way that exact statistics are computed; the first had a fault."""
     return int(record.settings.get("statistics", 1))
-
-
-def unversioned(settings: Mapping[str, Any]) -> str:
-    """What a run is, whatever the version."""
-    return digest({key: value for key, value in settings.items() if key != "statistics"})
 
 
 def last_epoch(record: Record, statistics: str = "running") -> Mapping[str, Any]:

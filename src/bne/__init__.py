@@ -9,6 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bne.api import load, train
     from bne.core import distances
     from bne.core.convert import convert
     from bne.core.distances import bhattacharyya, uniform, wasserstein
@@ -25,18 +26,21 @@ __all__ = [
     "bhattacharyya",
     "convert",
     "distances",
+    "load",
+    "train",
     "uniform",
     "wasserstein",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
-    "distances": ("bhattacharyya", "uniform", "wasserstein"),
-    "embedding": ("Embedding",),
-    "convert": ("convert",),
-    "ensemble": ("DomainEnsemble",),
-    "norm": ("DomainBatchNorm",),
-    "prediction": ("Prediction",),
+    "api": ("load", "train"),
+    "core.convert": ("convert",),
+    "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
+    "core.embedding": ("Embedding",),
+    "core.ensemble": ("DomainEnsemble",),
+    "core.norm": ("DomainBatchNorm",),
+    "core.prediction": ("Prediction",),
 }
 
 
@@ -46,7 +50,7 @@ def __getattr__(name: str) -> Any:
         return import_module("bne.core.distances")
     for module, names in _HOMES.items():
         if name in names:
-            return getattr(import_module(f"bne.core.{module}"), name)
+            return getattr(import_module(f"bne.{module}"), name)
     if name in _modules():
         return import_module(f"bne.{name}")
     raise AttributeError(f"module 'bne' has no attribute {name!r}")

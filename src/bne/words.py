@@ -25,11 +25,6 @@ def readable_list(items: Sequence[str], separator: str = ", ", shown: int = SHOW
     return separator.join((*items[:shown], f"… and {rest} more") if rest > 0 else items)
 
 
-RULES = {  # by which an epoch's network is chosen
-    "last": "the last epoch",
-    "validation": "the epoch best on held-out source images",
-    "oracle": "the epoch best on the target: no fair choice, an upper bound",
-}
 MINUTE, HOUR = 60, 3600
 
 

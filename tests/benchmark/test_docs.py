@@ -2,11 +2,13 @@
 
 import re
 
+import pytest
 import typer
 
 from bne.benchmark.reference import tables
 from bne.cli.app import app
 from bne.recipes.files import names
+from bne.training.scores import RULES
 from tests.docs.pages import ROOT
 
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -30,3 +32,9 @@ def test_every_kind_of_table_is_named() -> None:
     assert all(any(name.startswith(kind) for name in tables()) for kind in kinds)
     assert all(name.startswith(tuple(kinds)) for name in tables())
     assert tables().keys() <= set(names())
+
+
+@pytest.mark.parametrize("page", ["benchmarks", "questions", "training"])
+def test_rules_are_worded_as_everywhere(page: str) -> None:
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    assert all(words in text for words in RULES.values())

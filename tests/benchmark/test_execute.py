@@ -19,7 +19,7 @@ from bne.benchmark.execute import DIED, Job, Outcome, execute, run_folder
 from bne.benchmark.plan import Item
 from bne.benchmark.records import read
 from bne.errors import Interrupted
-from bne.recipes.schema import Phase, Recipe
+from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training import run as engine
 from bne.training.events import Listener
 from bne.training.model_folder import load_model
@@ -55,10 +55,12 @@ def job(data: Path, tmp_path: Path) -> Job:
 def item(method: str, target: str = "photo", **changes: object) -> Item:
     settings: dict[str, object] = {
         "backbone": "small_cnn",
+        "weights": None,
+        "exact_statistics": False,
         "per_domain": 4,
         "resize": 32,
         "validation": 0.2,
-        "head": Phase(epochs=1),
+        "head": HeadPhase(epochs=1),
         "train": Phase(epochs=2, warm_up=1),
     }
     return Item("test", method, Recipe(method=method, target=(target,), **{**settings, **changes}))

@@ -2,7 +2,7 @@ import pytest
 
 from bne.benchmark.plan import choose, estimate, plan
 from bne.benchmark.reference import tables
-from bne.errors import DataError
+from bne.errors import BneError, SettingsError
 from bne.recipes.files import names
 from tests.benchmark.examples import record
 
@@ -63,7 +63,7 @@ def test_any_domains_can_be_held_out_together() -> None:
     domains = [("a",), ("b",), ("c+d",)]
     chosen = choose(targets=["b+a", "a + b", "c+d"], held_out=domains)
     assert chosen.targets == (("a", "b"), ("c+d",))
-    with pytest.raises(DataError, match="no domain 'x'"):
+    with pytest.raises(SettingsError, match="no domain 'x'"):
         choose(targets=["a+x"], held_out=domains)
 
 
@@ -98,12 +98,12 @@ def test_weights_need_not_be_at_hand() -> None:
     ],
 )
 def test_what_does_not_go_together_is_said(choice: dict[str, object], message: str) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(BneError, match=message):
         choose(**choice)
 
 
 def test_an_unknown_method_is_said() -> None:
-    with pytest.raises(DataError, match="nearest is 'deepall'"):
+    with pytest.raises(BneError, match="nearest is 'deepall'"):
         plan(choose(benchmark="pacs", methods=["depall"]), 1, {"weights": None})
 
 

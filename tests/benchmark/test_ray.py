@@ -17,7 +17,7 @@ from bne.benchmark.execute import DIED, Job, execute, run_folder
 from bne.benchmark.plan import Item
 from bne.benchmark.ray import Cluster, execute_on_ray
 from bne.benchmark.records import Record, read
-from bne.errors import DataError, Interrupted
+from bne.errors import Interrupted, SettingsError
 from bne.recipes.schema import Phase, Recipe
 from bne.training.interruption import SIGNALS
 from tests.benchmark import ray_workers
@@ -149,18 +149,18 @@ def test_a_signal_stops_runs_that_save_what_they_did(
 
 @pytest.mark.slow
 def test_a_cluster_without_a_gpu(cluster: Cluster, job: Job) -> None:
-    with pytest.raises(DataError, match="the Ray cluster has no GPU; choose cpu"):
+    with pytest.raises(SettingsError, match="the Ray cluster has no GPU; choose cpu"):
         list(execute_on_ray([pretend("fine")], replace(job, device="cuda"), cluster))
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
 def test_an_address_where_no_cluster_is(address: str, job: Job) -> None:
     pytest.importorskip("ray")
-    with pytest.raises(DataError, match=f"^--ray-address {address}: no Ray cluster can be used"):
+    with pytest.raises(SettingsError, match=f"^--ray-address {address}: no Ray cluster"):
         list(execute_on_ray([pretend("fine")], job, Cluster(address)))
 
 
 def test_without_ray(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(DataError, match=r"pip install 'bne\[ray\]'"):
+    with pytest.raises(SettingsError, match=r"pip install 'bne\[ray\]'"):
         list(execute_on_ray([pretend("fine")], job, Cluster()))

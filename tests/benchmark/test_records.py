@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bne.benchmark.records import Materials, Record, append, finished, outdated, read
+from bne.benchmark.records import Record, append, finished, outdated, read
 from bne.errors import DataError
 from bne.recipes.schema import Averaging
 from tests.benchmark.examples import item, record
@@ -15,7 +15,7 @@ from tests.benchmark.examples import item, record
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     file = tmp_path / "new" / "records.jsonl"
     written = [
-        record(item("deepall", "photo"), 900, materials=Materials("abc", None)),
+        record(item("deepall", "photo"), 900, materials={"weights": "abc", "images": None}),
         record(item("bne", "photo", 1), 910, epochs=({"epoch": 1},), analysis={"é": [1]}),
     ]
     for one in written:
@@ -112,13 +112,11 @@ def test_a_run_is_found_by_what_it_is_not_by_its_name() -> None:
 
 
 def with_materials(weights: str | None, images: str | None) -> Record:
-    return record(item("bne", "photo"), 900, materials=Materials(weights, images))
+    return record(item("bne", "photo"), 900, materials={"weights": weights, "images": images})
 
 
 def test_other_weights_or_images_are_another_run() -> None:
-    from dataclasses import replace
-
-    wanted = replace(item("bne", "photo"), materials=Materials("a", "b"))
+    wanted = dataclasses.replace(item("bne", "photo"), materials={"weights": "a", "images": "b"})
     for materials, same in (
         (("a", "b"), True),
         ((None, "b"), True),  # not known
@@ -130,9 +128,7 @@ def test_other_weights_or_images_are_another_run() -> None:
 
 
 def test_a_table_of_the_latent_space_needs_an_analysis() -> None:
-    from dataclasses import replace
-
-    wanted = replace(item("bne", "photo"), analysed=True)
+    wanted = dataclasses.replace(item("bne", "photo"), analysed=True)
     without = record(wanted, 900)
     having = record(wanted, 900, analysis={"target": {}})
     assert finished([without], wanted) is None

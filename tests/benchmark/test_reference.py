@@ -12,7 +12,7 @@ from bne.benchmark.reference import (
     tables,
 )
 from bne.data.benchmarks import find_benchmark
-from bne.errors import DataError
+from bne.errors import SettingsError
 
 HALF = 0.05  # what rounding to one decimal hides
 WEIGHED_BY_IMAGES = "closest-domain-accuracy-pacs-resnet18"
@@ -91,5 +91,5 @@ def test_targets_are_those_of_the_benchmark() -> None:
 
 
 def test_an_unknown_table_is_named_with_the_nearest() -> None:
-    with pytest.raises(DataError, match="'sota-pacs-resnet'; the nearest is 'sota-pacs-resnet18'"):
+    with pytest.raises(SettingsError, match="the nearest is 'sota-pacs-resnet18'"):
         find_table("sota-pacs-resnet")

@@ -10,7 +10,8 @@ from rich.console import Console
 
 from bne.benchmark import render
 from bne.benchmark.render import Grid, grid
-from bne.benchmark.tables import RULES, accuracy_table, find_records
+from bne.benchmark.tables import accuracy_table, find_records
+from bne.training.scores import RULES
 from tests.benchmark.examples import item, record
 from tests.benchmark.test_tables import PAPER
 
@@ -52,9 +53,9 @@ def tables():
 def printed(tables):
     notes = ["Initial weights: resnet18_imagenet & <others>."]
     return {
-        "md": render.markdown([grid(tables, notes)]),
-        "tex": render.latex([grid(tables, notes)]),
-        "html": render.html([grid(tables, notes)]),
+        "md": render.markdown(grid(tables, notes)),
+        "tex": render.latex(grid(tables, notes)),
+        "html": render.html(grid(tables, notes)),
         "csv": render.comma_separated(tables),
         "txt": on_terminal(grid(tables[:1], notes)),
     }
@@ -108,12 +109,12 @@ def test_html_is_well_formed_and_needs_nothing_else(printed: dict[str, str]) -> 
 
 def test_names_are_text_in_every_format() -> None:
     evil = Grid("<b>[red]a|b", ("", "", "x_y"), (("50% & <i>", "[bold]", "\\{$"),), ("#1 ~ ^",))
-    page = render.html([evil])
+    page = render.html(evil)
     assert "<b>" not in page
     assert "<i>" not in page
     assert "&lt;i&gt;" in page
-    assert "a\\|b" in render.markdown([evil])
-    tex = render.latex([evil])
+    assert "a\\|b" in render.markdown(evil)
+    tex = render.latex(evil)
     assert r"50\% \& <i> & {[}bold] & \textbackslash{}\{\$ \\" in tex
     assert r"\#1 \textasciitilde{} \textasciicircum{}" in tex
     shown = on_terminal(evil)

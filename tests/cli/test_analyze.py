@@ -11,9 +11,9 @@ from bne.data.cache import prepare
 from bne.data.sources import open_images
 from bne.inspection.analysis import analyse
 from bne.training.folder import Result
-from bne.training.run import run
 from tests.benchmark.test_execute import item, write_pictures
 from tests.cli.test_data_check import bne
+from tests.training.small import run
 
 Trained = tuple[Path, Path, Result]
 

@@ -156,7 +156,7 @@ def test_a_report_that_cannot_be_made_stops_before_training(
     for name in ("plotly", "plotly.offline", "plotly.offline.offline"):
         monkeypatch.setitem(sys.modules, name, None)
     assert bne(*command, tmp_path / "report.html") == 1
-    assert "--report: plotly is not installed; pip install" in capsys.readouterr().err
+    assert "plotly is not installed; pip install" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
     assert bne(*command[:1], *command[3:-1], "--benchmark", "pacs", "--targets", "photo") == 0
 
@@ -304,7 +304,7 @@ def test_a_domain_named_like_a_column_is_refused(
     [
         (["--table", "sota-pacs"], "The paper has no table 'sota-pacs'; the nearest is"),
         (["--methods", "depall", "--benchmark", "pacs"], "nearest is 'deepall'"),
-        (["--recipe", "defualt"], "the nearest is default"),
+        (["--recipe", "defualt"], "the nearest is 'default'"),
         ([], "name a --benchmark"),
         (["--benchmark", "pacs", "--set", "x"], "--set x"),
         (["--benchmark", "pacs", "--data", "nowhere"], "no such file or folder"),

@@ -6,10 +6,10 @@ import pytest
 
 from bne.data.cache import prepare
 from bne.data.sources import open_images
-from bne.training.run import run
 from tests.benchmark.test_execute import item, write_pictures
 from tests.cli.test_benchmark import SETTINGS
 from tests.cli.test_data_check import bne
+from tests.training.small import run
 
 
 @pytest.fixture(scope="module")
@@ -127,4 +127,4 @@ def test_a_name_with_a_comma_is_one_name(
         assert set(json.loads(capsys.readouterr().out)["domains"]) == expected
     assert bne(*command, "Oslo") == 1
     said = capsys.readouterr().err
-    assert "target has 'Oslo'; the domains in the data are 'Oslo, North', 'art', 'photo'." in said
+    assert "target has 'Oslo', no domain of the data; there are Oslo, North, art, photo." in said

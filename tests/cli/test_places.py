@@ -1,13 +1,25 @@
 """Where results may be written, and what is shown where nothing can be."""
 
+import errno
 import json
 import os
+import resource
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
+from bne.speed import records as speed_records
+from bne.training.tracking import TensorBoard
 
-from bne.benchmark.records import read
+from bne.benchmark.records import append, read
+from bne.report.run_page import write_report
+from bne.training.events import Epoch, Score
+from bne.training.files import write_json, write_tensors
+from bne.training.folder import RunFolder, Training
+from tests.benchmark.examples import item, record
 from tests.benchmark.test_execute import write_pictures
 from tests.cli.test_benchmark import SETTINGS
 from tests.cli.test_data_check import bne
@@ -101,6 +113,45 @@ def test_records_that_cannot_be_kept_stop_before_training(
     assert records in said
     assert said.count("\n") == 1
     assert not list(here.iterdir())
+
+
+EPOCH = Epoch("train", 1, "", 1, 1.0, 1.0, 1.0, 1.0, {"a": Score(1, 2)}, {"b": Score(1, 2)})
+TRAINING = Training({}, {}, (EPOCH,), None, ())
+
+
+def tensorboard(folder: Path) -> None:
+    def full(_: str) -> None:  # the real one writes in a thread
+        raise OSError(errno.EFBIG, "File too large")
+
+    listener = TensorBoard()
+    listener._module = SimpleNamespace(SummaryWriter=full)
+    listener.started(SimpleNamespace(folder=folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("file", lambda folder: write_json(folder / "file", "text")),
+        ("file", lambda folder: write_tensors(folder / "file", {"x": torch.zeros(9)})),
+        ("metrics.jsonl", lambda folder: RunFolder(folder).record(EPOCH)),
+        ("file", lambda folder: append(folder / "file", record(item("bne", "photo"), 1))),
+        ("file", lambda folder: speed_records.append([{"a": 1}], folder / "file")),
+        ("curves.png", lambda folder: write_report(folder, None, TRAINING)),
+        ("tensorboard", tensorboard),
+    ],
+)
+def test_a_full_disk_names_the_file(
+    name: str, write: Callable[[Path], None], tmp_path: Path
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))  # bytes
+    try:
+        with pytest.raises(OSError, match="too large") as caught:
+            write(tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert caught.value.filename == str(tmp_path / name)
+    assert not list(tmp_path.glob(".*"))  # nothing half-written
 
 
 def test_other_images_are_another_run(

@@ -15,6 +15,7 @@ from PIL import Image
 from bne import cli
 from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
+from bne.training.scores import LABELS, RULES
 
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
@@ -66,10 +67,8 @@ def test_a_folder_of_images_becomes_a_trained_network(
     score = result["accuracy"]["last"]["sketch"]
     assert score["images"] == 16
     lines = captured.out.splitlines()
-    for rule in ("last epoch", "best on source validation", "oracle: chosen on the target"):
-        row = next(line for line in lines if rule in line)
-        if rule == "last epoch":
-            assert f"{100 * score['correct'] / 16:.1f}" in row
+    rows = {rule: next(line for line in lines if f" {LABELS[rule]} " in line) for rule in RULES}
+    assert f"{100 * score['correct'] / 16:.1f}" in rows["last"]
     assert captured.out.strip().endswith("default-bne-sketch-0/model")
     assert (folder / "model" / "model.safetensors").is_file()
     assert re.search(r"train 1/1, distance training: loss [\d.]+, [\d,]+ images/s", captured.err)
@@ -126,7 +125,7 @@ def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
     assert bne(*command, "--resume") == 0
     assert {**json.loads(capsys.readouterr().out), "seconds": first["seconds"]} == first
     assert bne(*command, "--set", "per_domain=2") == 1
-    assert "mine holds a run of another recipe (per_domain is 4" in capsys.readouterr().err
+    assert "mine holds another run (per_domain is 4" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_is_resumed(
@@ -161,7 +160,7 @@ def test_an_interrupted_run_is_resumed(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--set", "train.epcohs=2"], "train.epcohs is no setting; the nearest is train.epochs."),
+        (["--set", "train.epcohs=2"], "train.epcohs is no setting; the nearest is 'train.epochs'."),
         (["--set", "seed"], "--set seed: write it as key=value, train.epochs=20 for example."),
         (["--set", "=1"], "--set =1: write it as key=value, train.epochs=20 for example."),
         (["--set", "seed=["], "--set seed=[: while parsing"),
@@ -169,18 +168,18 @@ def test_an_interrupted_run_is_resumed(
         (["--method", "deepal"], "method: method 'deepal' is unknown; the nearest is 'deepall'."),
         (
             ["--target", "skecth"],
-            "target has 'skecth'; the nearest domain in the data is 'sketch'.",
+            "target has 'skecth', no domain of the data; the nearest is 'sketch'.",
         ),
         (["--set", "per_domain=15"], "per_domain is 15, but art has 14 images to train on"),
         (["--set", "validation=official"], "no official split lies with the data"),
         (["--weights", "no.pth"], "weights: there is no file no.pth."),
         (["--weights", __file__], 'are neither "torchvision" nor "timm" nor a file whose name'),
-        (["--recipe", "defualt"], "There is no recipe defualt; the nearest is default"),
+        (["--recipe", "defualt"], "There is no recipe defualt; the nearest is 'default'"),
         (["--recipe", "no.yaml"], "no.yaml: there is no such recipe file."),
         (["--device", "gpu"], "--device gpu: choose auto, cpu or cuda."),
         (["--data", "nowhere"], "nowhere: there is no such file or folder."),
-        (["--set", "train.epoch=4"], "train.epoch is no setting; the nearest is train.epochs."),
-        (["--set", "epochs=4"], "the nearest is head.epochs or train.epochs."),
+        (["--set", "train.epoch=4"], "train.epoch is no setting; the nearest is 'train.epochs'"),
+        (["--set", "batch_size=15"], "per_domain is 15, but art has 14 images to train on"),
         (["--out", __file__], "test_train.py is a file; name a folder."),
         (["--out", f"{__file__}/run"], "test_train.py is a file, not a folder."),
     ],

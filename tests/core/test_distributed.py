@@ -28,10 +28,14 @@ def batch():
     return images, torch.randint(4, (len(IDS),), generator=generator), torch.tensor(IDS)
 
 
-def step(model, half=slice(None), own_branch=True):
+def step(model, training, half=slice(None)):
     images, labels, domains = batch()
-    logits = model(images[half], domains[half], own_branch=own_branch)
-    F.cross_entropy(logits, labels[half]).backward()
+    loss = 0
+    for n in range(2 if training == "two passes" else 1):  # before one backward
+        own_branch = "warm-up" in training
+        logits = model(images[half] * (n + 1), domains[half], own_branch=own_branch)
+        loss += F.cross_entropy(logits, labels[half])
+    loss.backward()
 
 
 def state(net):
@@ -49,17 +53,17 @@ def work(rank, folder, training):
     model = DistributedDataParallel(forward)
     for _ in range(2):
         net.zero_grad()
-        step(model, slice(6 * rank, 6 * rank + 6), own_branch=training != "distance")
+        step(model, training, slice(6 * rank, 6 * rank + 6))
     torch.save(state(net), folder / f"{rank}.pt")
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("training", ["warm-up", "compiled warm-up", "distance"])
+@pytest.mark.parametrize("training", ["warm-up", "compiled warm-up", "distance", "two passes"])
 def test_two_processes_equal_one(tmp_path, training):
     alone = ensemble()
     for _ in range(2):
         alone.zero_grad()
-        step(alone, own_branch=training != "distance")
+        step(alone, training)
     torch.multiprocessing.spawn(work, (tmp_path, training), nprocs=2)
     expected = state(alone)
     for rank in range(2):
@@ -102,10 +106,10 @@ def undecided_work(rank, folder):
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     half, own = slice(6 * rank, 6 * rank + 6), bne.convert(small_cnn(), DOMAINS, synchronised=False)
-    step(own.double().train(), half)
+    step(own.double().train(), "warm-up", half)
     net = nn.SyncBatchNorm.convert_sync_batchnorm(bne.convert(small_cnn(), DOMAINS)).double()
     with pytest.raises(RuntimeError, match="synchronised=True"):
-        step(net.train(), half)
+        step(net.train(), "warm-up", half)
     assert net.eval()(batch()[0]).isfinite().all()
     torch.save(own.state_dict(), folder / f"{rank}.pt")
     dist.destroy_process_group()
@@ -122,6 +126,6 @@ def test_a_lone_process_needs_no_process_group():
     for layer in domain_layers(plain):
         layer.synchronised = False
     for net in (synchronised, plain):
-        step(net)
+        step(net, "warm-up")
     for one, other in zip(state(synchronised).values(), state(plain).values(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bne import DomainBatchNorm
-from bne.core.moments import Moments, pool
+from bne.core.moments import Moments, combine
 
 
 def everyone(ids):
@@ -261,7 +261,7 @@ def test_pooled_moments_are_those_of_all_values():
         torch.stack([g.mean() for g in groups]).unsqueeze(1),
         torch.stack([g.var(correction=0) for g in groups]).unsqueeze(1),
     )
-    pooled = pool(members, torch.tensor([3.0, 5, 9], dtype=torch.double) / 17)
+    pooled = combine(members, torch.tensor([3.0, 5, 9], dtype=torch.double) / 17)
     values = torch.cat(groups)
     torch.testing.assert_close(pooled.mean, values.mean().view(1))
     torch.testing.assert_close(pooled.var, values.var(correction=0).view(1))

@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 
 import bne
-from bne.core.passes import SharedConv2d, unshare
+from bne.core.passes import SharedConv2d, stop_sharing
 from bne.methods import DNet
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
@@ -137,7 +137,7 @@ def differing(model, **options):
 def without_sharing(net):
     net = copy.deepcopy(net)
     for module in net.modules():
-        unshare(module)
+        stop_sharing(module)
     return net
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import bne
 from bne.core.kernels import pooling_for
-from bne.core.pooling import FusedMaxPool2d
+from bne.core.shortcuts import FusedMaxPool2d
 from tests.interpreter import needs_kernels
 from tests.networks import DOMAINS
 

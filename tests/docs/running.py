@@ -45,7 +45,8 @@ def run_page(page: str) -> dict[str, Any]:
         elif block.language == "python":
             code = compile(block.text, block.place, "exec")
             if not block.not_run:
-                exec(code, names)
+                with small_recipes(SMALL | SHORT):
+                    exec(code, names)
         elif block.language == "bash":
             for line in block.commands:
                 words = shlex.split(line, comments=True)

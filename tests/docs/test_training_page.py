@@ -7,8 +7,7 @@ import yaml
 
 from bne.cli.app import app
 from bne.recipes.files import names
-from bne.recipes.schema import Recipe
-from bne.recipes.settings import keys
+from bne.recipes.schema import Recipe, keys
 from tests.docs.pages import ROOT
 
 PAGE = (ROOT / "docs" / "training.md").read_text()

@@ -9,10 +9,11 @@ from bne.data.feed import Feed
 from bne.data.images import ImageFile, ImageSet
 from bne.data.splits import hold_out
 from bne.data.transform import EvalTransform
+from bne.inspection.analysis import Analysis, analyse_images
 from bne.methods import create
 from bne.models import build, preprocessing
 from bne.recipes.schema import Recipe
-from bne.training.model_folder import Trained
+from bne.training.model_folder import ModelInfo, Trained
 
 SOURCES, TARGET, CLASSES = ("art", "cartoon", "photo"), ("dslr", "webcam"), ("cat", "dog", "emu")
 SIZE = 32
@@ -58,3 +59,16 @@ def trained(method: str, **options: object) -> Trained:
     recipe = Recipe(method=method, target=TARGET, options=options, backbone="small_cnn")
     device = torch.device("cpu")
     return Trained(made, transform, prepared, Feed(prepared, device), splits, recipe, device)
+
+
+def analysis(
+    method: str = "bne", domains: tuple[str, ...] = (*SOURCES, *TARGET), **settings
+) -> tuple[Trained, Analysis]:
+    """Of a method with random weights, on all its images unless `images` says otherwise."""
+    options = settings.pop("options", {})
+    model = trained(method, **options)
+    info = ModelInfo(
+        "small_cnn", CLASSES, SOURCES, method, options, model.transform.to_dict(), None
+    )
+    given = model.method, model.transform, info, model.prepared, domains
+    return model, analyse_images(*given, **settings)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sklearn.metrics import accuracy_score, confusion_matrix
 import bne
 from bne.inspection.analysis import analyse
 from bne.training import scores as scoring
+from tests.docs.pages import ROOT
 from tests.inspection.models import SOURCES, TARGET, Trained, trained
 
 
@@ -120,6 +122,19 @@ def test_calibration_error_is_that_of_its_definition() -> None:
         assert gap > 0
 
 
+def test_images_of_other_domains_and_held_out_ones_share_no_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Which changes what this method says: it places the images of a batch as one."""
+    monkeypatch.setattr(scoring, "BATCH", 256)
+    model = trained("bne-pooled")
+    report = analyse(model)["sources"]
+    for source in SOURCES:
+        (out, _), *_ = one_by_one(model, model.splits[source].train)
+        found = [report["similarity"][source][name] for name in SOURCES]
+        np.testing.assert_allclose(found, 1 / out.distances[0].numpy(), rtol=1e-4)
+
+
 @pytest.mark.parametrize("distance", ["wasserstein", "bhattacharyya"])
 def test_where_source_images_lie(distance: str) -> None:
     model = trained("bne", distance=distance)
@@ -207,3 +222,29 @@ def test_branches_that_the_answer_left_out_are_analysed_too(option: str, value: 
     found = analyse(model)["target"]["accuracy"]
     for key in ("by_branch", "by_rank", "by_weighting"):
         assert found[key] == whole[key]
+
+
+def layout(content: object, names: set[str]) -> object:
+    """The keys of nested figures, with one for all names."""
+    if isinstance(content, dict):
+        return {"NAME" if k in names else k: layout(v, names) for k, v in content.items()}
+    return [layout(content[0], names)] if isinstance(content, list) else type(content)
+
+
+def names_in(analysis: dict[str, Any]) -> set[str]:
+    sources = analysis.get("sources", {})
+    several = (analysis.get("branches", ()), analysis["target"]["confusion"])
+    return {*sources.get("weights", ()), *sources.get("layers", ())}.union(*several)
+
+
+def test_records_keep_their_layout() -> None:
+    found = {}
+    for file in ("search", "tables"):
+        for line in (ROOT / f"results/pacs-resnet18/{file}.jsonl").read_text().splitlines():
+            record = json.loads(line)
+            if record["analysis"]:
+                found[record["settings"]["method"]] = record["analysis"]
+    assert len(found) > 5
+    for method, recorded in found.items():
+        ours = json.loads(json.dumps(analyse(trained(method))))
+        assert layout(ours, names_in(ours)) == layout(recorded, names_in(recorded)), method

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
 from bne.errors import DataError
-from bne.inspection.analysis import analyse
-from bne.inspection.evaluate import ALL, Share, evaluate_model
+from bne.inspection.analysis import analyse, analyse_images
+from bne.inspection.evaluate import ALL, Accuracy, evaluate_model
 from bne.training import scores
 from tests.inspection.models import CLASSES, SOURCES, TARGET, trained
 
@@ -19,7 +20,7 @@ def test_the_interval_is_that_of_drawing_images_anew(correct: int, images: int) 
     outcomes = np.arange(images) < correct
     draws = np.random.default_rng(1).choice(outcomes, (4000, images)).mean(1)
     low, high = 100 * np.percentile(draws, (2.5, 97.5))
-    share = Share.of(correct, images)
+    share = Accuracy.of(correct, images)
     step = 100 / images  # a draw's accuracy is a multiple of it
     assert share.low == pytest.approx(low, abs=1.01 * max(step, 0.2))
     assert share.high == pytest.approx(high, abs=1.01 * max(step, 0.2))
@@ -27,9 +28,9 @@ def test_the_interval_is_that_of_drawing_images_anew(correct: int, images: int) 
 
 @given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
 def test_the_interval_holds_the_accuracy(counts: tuple[int, int]) -> None:
-    share = Share.of(*counts)
+    share = Accuracy.of(*counts)
     assert 0 <= share.low <= share.accuracy <= share.high <= 100
-    assert Share.of(*counts) == share  # seeded
+    assert Accuracy.of(*counts) == share  # seeded
     if counts[0] in (0, counts[1]):
         assert share.low == share.high
 
@@ -38,8 +39,13 @@ def evaluate(model, domains=TARGET):
     return evaluate_model(model.method, model.transform, CLASSES, model.prepared, domains)
 
 
+def analyse_anew(model):
+    info = SimpleNamespace(classes=CLASSES, domains=SOURCES)
+    return analyse_images(model.method, model.transform, info, model.prepared, TARGET, images=2)
+
+
 @pytest.mark.parametrize("method", ["bne", "deepall"])
-@pytest.mark.parametrize("use", [evaluate, analyse])
+@pytest.mark.parametrize("use", [evaluate, analyse, analyse_anew])
 def test_answers_that_are_no_numbers_are_refused(use, method: str) -> None:
     model = trained(method)
     next(b for n, b in model.method.named_buffers() if n.endswith("running_var")).fill_(torch.nan)

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 import bne.methods
-from bne.errors import DataError
+from bne.errors import BneError, SettingsError
 from bne.recipes.files import dump, load, load_experiment, names, parse
-from bne.recipes.settings import keys
+from bne.recipes.schema import Recipe, keys
 from bne.training.files import plain
 
 REFERENCE = Path(bne.methods.__file__).parents[1] / "benchmark" / "reference.csv"
@@ -22,7 +22,7 @@ def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 
 def message(path: Path | str, **overrides: object) -> str:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(SettingsError) as caught:
         load(path, {**SMALL, **overrides})
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -117,23 +117,26 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
     recipe = experiment.recipe({**SMALL, "train.epochs": 8}, experiment.rows[0])
     assert (recipe.train.epochs, recipe.train.warm_up) == (8, 2)
     assert (recipe.seed, recipe.per_domain) == (5, 3)
-    assert recipe.head.epochs == 20  # the recipe's own default
+    assert recipe.head.epochs == 2  # the default
     assert experiment.recipe(SMALL).seed == 1
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("epcoh: 2", "epcoh is no setting; the nearest is epoch."),
-        ("tilte: x", "tilte is no setting; the nearest is title."),
-        ("train: {epcohs: 2}", "train.epcohs is no setting; the nearest is train.epochs."),
+        ("epcoh: 2", "epcoh is no setting; the nearest is 'epoch'."),
+        ("tilte: x", "tilte is no setting; the nearest is 'title'."),
+        ("train: {epcohs: 2}", "train.epcohs is no setting; the nearest is 'train.epochs'."),
         (
             "head: {optimiser: {learnig_rate: 1}}",
-            "head.optimiser.learnig_rate is no setting; the nearest is "
-            "head.optimiser.learning_rate.",
+            "head.optimiser.learnig_rate is no setting; the nearest "
+            "is 'head.optimiser.learning_rate'.",
         ),
-        ("epochs: 2", "epochs is no setting; the nearest is head.epochs or train.epochs."),
+        ("clip: 2", "clip is no setting; the nearest is 'head.optimiser.clip' or 'train.optim"),
         ("train: {zzz: 2}", "train.zzz is no setting; there are train.epochs, train.warm_up,"),
+        ("lr: 1\ntrain: {lr: 2}", "train.optimiser.learning_rate is there twice, once as train."),
+        ("batch_size: 0", "per_domain is 0; it must be at least 1."),
+        ("optimizer: adm", "train.optimiser.name is 'adm'; it must be 'adam' or 'sgd' or 'adamw'."),
         ("train: 3", "train is 3; it must be a group of settings."),
         ("options: [1]", "options is [1]; it must be a group of settings."),
         ("train: {epochs: -1}", "train.epochs is -1; it must be at least 0 and at most 1,000,000."),
@@ -149,15 +152,14 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
         ("train: {optimiser: {learning_rate: .inf}}", "learning_rate is inf; it must be a number."),
         (
             "train: {schedule: {name: cosin}}",
-            "train.schedule.name is 'cosin'; it must be 'constant' or 'cosine' or 'exponential'; "
-            "the nearest is 'cosine'.",
+            "train.schedule.name is 'cosin'; it must be 'constant' or 'cosine' or 'exponential'.",
         ),
         ("rows: [{method: bne}]", "rows has {'method': 'bne'}; each row must have a name."),
-        ("rows: [{name: a, sead: 1}]", ", row a: sead is no setting; the nearest is seed."),
+        ("rows: [{name: a, sead: 1}]", ", row a: sead is no setting; the nearest is 'seed'."),
         ("rows: 3", "rows is 3; it must be a list."),
-        ("analysis: similarty", "the nearest is 'similarity'."),
+        ("analysis: similarty", "or 'similarity'."),
         ("base: mine.yaml", "base leads back to this file; remove one of them."),
-        ("base: pacs-resnet81", "There is no recipe pacs-resnet81; the nearest is pacs-resnet18"),
+        ("base: pacs-resnet81", "There is no recipe pacs-resnet81; the nearest is 'pacs-resnet18"),
         ("base: no.yaml", "there is no such recipe file."),
         ("benchmark: pcas", "There is no benchmark 'pcas'; choose from pacs"),
         ("seed: 1\nseed: 2", "not in the YAML format: the key seed is there twice"),
@@ -168,7 +170,7 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
     path = write(tmp_path, text)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(BneError) as caught:
         load_experiment(path)
     assert expected in str(caught.value)
     if "benchmark" not in text and "There is no recipe" not in expected:
@@ -178,10 +180,10 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ({"train.epcohs": 2}, "train.epcohs is no setting; the nearest is train.epochs."),
+        ({"train.epcohs": 2}, "train.epcohs is no setting; the nearest is 'train.epochs'."),
         ({"train.epochs": 0, "train.warm_up": 0}, "train.epochs is 0; it must be at least 1."),
         ({"patience": 2, "validation": 0}, "patience needs validation, which is 0; hold some"),
-        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs, 20."),
+        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs."),
         ({"method": "bme"}, "method: method 'bme' is unknown; the nearest is 'bne'."),
         ({"options.distnace": 1}, "options.distnace: method 'bne' has no option 'distnace'; the"),
         ({"options.mix": "logit"}, "options.mix is 'logit'; it must be 'logits' or 'probabilities"),
@@ -195,7 +197,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
             "timm's mobilenetv5_300m_enc is no classifier of square images",
         ),
         ({"options.layers": ["nope"]}, "options: no batch-norm layer is named ['nope']"),
-        ({"backbone": "resnet81"}, "backbone: unknown backbone 'resnet81': the nearest are resnet"),
+        ({"backbone": "resnet81"}, "backbone: unknown backbone 'resnet81': the nearest is 'resnet"),
         ({"weights": "absent.pth"}, "weights: there is no file absent.pth."),
         ({"weights": "timm"}, "weights is timm, which has none for backbone small_cnn; give a f"),
         ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes."),
@@ -216,7 +218,7 @@ def test_every_method_can_be_checked_with_its_own_options(entry) -> None:
 
 def test_an_unknown_recipe_names_the_nearest() -> None:
     text = message("sota-pacs-resnet81")
-    assert "There is no recipe sota-pacs-resnet81; the nearest is sota-pacs-resnet18" in text
+    assert "There is no recipe sota-pacs-resnet81; the nearest is 'sota-pacs-resnet18" in text
     assert "there is no such recipe file" in message("absent.yaml")
 
 
@@ -234,6 +236,46 @@ def test_every_setting_can_be_overridden_by_its_key() -> None:
         for part in key.split("."):
             value = getattr(value, part)
         assert load_experiment("default").recipe({**SMALL, key: value}) == recipe, (key, hint)
+
+
+def test_there_is_one_set_of_defaults() -> None:
+    assert load("default", {"target": ["sketch"]}) == Recipe(target=("sketch",))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"lr": 0.5}, {"train.optimiser.learning_rate": 0.5}),
+        ({"learning_rate": 0.5}, {"train.optimiser.learning_rate": 0.5}),
+        ({"train.lr": 0.5}, {"train.optimiser.learning_rate": 0.5}),
+        ({"train.optimizer.lr": 0.5}, {"train.optimiser.learning_rate": 0.5}),
+        ({"head.lr": 0.5}, {"head.optimiser.learning_rate": 0.5}),
+        ({"weight_decay": 0.1}, {"train.optimiser.weight_decay": 0.1}),
+        ({"batch_size": 8}, {"per_domain": 8}),
+        ({"epochs": 30}, {"train.epochs": 30}),
+        ({"warmup": 3}, {"train.warm_up": 3}),
+        ({"warm_up": 3}, {"train.warm_up": 3}),
+        ({"train.warmup": 3}, {"train.warm_up": 3}),
+        ({"optimizer": "adam"}, {"train.optimiser.name": "adam"}),
+        ({"optimizer": {"name": "adam", "lr": 0.5}}, {"train.optimiser.name": "adam", "lr": 0.5}),
+        ({"optimizer": "adam", "optimizer.lr": 0.5}, {"train.optimiser.name": "adam", "lr": 0.5}),
+        ({"head.optimizer": "adam"}, {"head.optimiser.name": "adam"}),
+        ({"train.schedule": "constant"}, {"train.schedule.name": "constant"}),
+        ({"lr": 0.1, "train.optimiser.learning_rate": 0.5}, {"lr": 0.5}),
+        ({"head.warm_up": 3}, {}),
+    ],
+)
+def test_settings_have_the_names_that_people_type(
+    tmp_path: Path, given: dict[str, object], meant: dict[str, object]
+) -> None:
+    recipe = load("default", {**SMALL, **meant})
+    assert load("default", {**SMALL, **given}) == recipe
+    assert (recipe == load("default", SMALL)) == (not meant)
+    if len(given) == 1:  # in a file the same
+        ((key, value),) = given.items()
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        assert load(write(tmp_path, dump(value)), SMALL) == recipe
 
 
 def test_numbers_are_what_people_mean() -> None:

@@ -1,27 +1,14 @@
-"""Analyses of tiny networks on tiny images, and a training that was never carried out."""
+"""A training that was never carried out, and analyses of tiny networks."""
 
-from bne.recipes.schema import Phase, Recipe
-from bne.report.content import Analysis, analyse_images
-from bne.report.run_folder import UNFINISHED, Training
+from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.events import Epoch, Score
 from bne.training.files import plain
-from bne.training.model_folder import ModelInfo
-from tests.inspection.models import CLASSES, SOURCES, TARGET, trained
+from bne.training.folder import UNFINISHED, Training
+from tests.inspection.models import analysis
+
+__all__ = ["analysis", "epochs", "training"]
 
 STAGES = ("head", "head", "warm-up", "warm-up", "distance training", "distance training")
-
-
-def analysis(method: str = "bne", domains: tuple[str, ...] = (*SOURCES, *TARGET), **settings):
-    """Of a method with random weights, on all its images unless `images` says otherwise."""
-    options = settings.pop("options", {})
-    model = trained(method, **options)
-    info = ModelInfo(
-        "small_cnn", CLASSES, SOURCES, method, options, model.transform.to_dict(), None
-    )
-    found: Analysis = analyse_images(
-        model.method, model.transform, info, model.prepared, domains, **settings
-    )
-    return model, found
 
 
 def epochs(sources: tuple[str, ...], target: str, shift: int = 0) -> tuple[Epoch, ...]:
@@ -49,7 +36,7 @@ def epochs(sources: tuple[str, ...], target: str, shift: int = 0) -> tuple[Epoch
 
 def training(sources: tuple[str, ...], target: str) -> Training:
     """Of a run that is not finished."""
-    phases = {"head": Phase(2), "train": Phase(6, warm_up=2)}
+    phases = {"head": HeadPhase(2), "train": Phase(6, warm_up=2)}
     recipe = Recipe("bne", (target,), backbone="small_cnn", **phases)
     settings = plain(recipe.to_dict())
     environment = {"bne": "0.1", "device": "a CPU", "weights": {"name": None, "sha256": None}}

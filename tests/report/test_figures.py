@@ -1,28 +1,30 @@
-"""Figures of much, of little and of odd names are drawn without a complaint."""
+"""Figures of much, of little and of odd names are drawn, and show the numbers."""
 
 import numpy as np
 import pytest
 
 from bne.report import figures
-from bne.report.figures import curve_figure
+from bne.report.charts import Curves, Line, Stage
+from bne.report.look import looks
 
 MANY = [f"domain {k} of a long $name" for k in range(12)]
 SCORES = {name: {"correct": 3, "images": 5} for name in MANY}
 ONE = {"a": {"correct": 1, "images": 1}}
+LOOKS = looks([*MANY, "a"], seen=MANY[:6])
+SHARES = {"sketch": {"art": 0.25, "photo": 0.75}}
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "figure",
     [
-        lambda: figures.accuracies({"prediction": SCORES}),
-        lambda: figures.accuracies({"prediction": ONE, "by_rank": [ONE] * 12}),
+        lambda: figures.accuracies({"prediction": SCORES}, LOOKS),
+        lambda: figures.accuracies({"prediction": ONE, "by_rank": [ONE] * 12}, LOOKS),
         lambda: figures.similarity({name: dict.fromkeys(MANY, 1 / 12) for name in MANY}),
         lambda: figures.similarity({"a": {"b": 1.0}}),
         lambda: figures.layers(
-            {f"bn{k}": {"share": 0.02, "domain_accuracy": SCORES} for k in range(50)}
+            {f"bn{k}": {"share": 0.02, "domain_accuracy": SCORES} for k in range(50)}, 12
         ),
-        lambda: figures.layers({"bn1": {"share": 1.0, "domain_accuracy": ONE}}),
         lambda: figures.confusions({"a": np.eye(65, dtype=int).tolist()}, ["class"] * 65),
     ],
 )
@@ -45,19 +47,12 @@ def test_titles_are_not_cut(name: str) -> None:
             assert 0 <= title.x0 < title.x1 <= figure.bbox.x1, axes.get_title()
 
 
-def test_answers_are_named_whatever_their_number() -> None:
-    named = list(figures.answers({"prediction": ONE, "by_rank": [ONE] * 122}))
-    assert named[:4] == ["the model", "nearest branch", "2nd nearest branch", "3rd nearest branch"]
-    assert named[11:14] == [f"{place} nearest branch" for place in ("11th", "12th", "13th")]
-    assert (named[21], named[-1]) == ("21st nearest branch", "122nd nearest branch")
-
-
 def test_one_epoch_is_a_whole_number() -> None:
-    line = {"name": "loss", "colour": "#333333", "dash": "solid", "y": [1.5]}
-    stages = [{"name": "training", "first": 1, "last": 1}]
-    figure = curve_figure({"stages": stages, "loss": [line], "accuracy": [line]})
+    line = Line("loss", "#333333", "solid", [1.5])
+    figure = figures.curve_figure(Curves([Stage("training", 1, 1)], [line], [line]))
     figure.draw_without_rendering()
     assert [tick for tick in figure.axes[1].get_xticks() if 0 <= tick <= 1.5] == [0, 1]
+    assert figure.axes[0].lines[0].get_xydata().tolist() == [[1, 1.5]]
 
 
 def test_many_classes_stay_on_a_page() -> None:
@@ -72,15 +67,20 @@ def test_matrices_show_the_numbers() -> None:
     assert [text.get_text() for text in axes.texts] == ["75", "25", "0", "0"]
     np.testing.assert_array_equal(axes.images[0].get_array(), [[75, 25], [0, 0]])
     assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog"]
-    shares = {"sketch": {"art": 0.25, "photo": 0.75}}
-    assert [t.get_text() for t in figures.similarity(shares).axes[0].texts] == ["25", "75"]
+    assert [t.get_text() for t in figures.similarity(SHARES).axes[0].texts] == ["25", "75"]
 
 
-def test_bars_are_the_layers_numbers() -> None:
-    numbers = {
-        "bn1": {"share": 0.9, "domain_accuracy": SCORES},
-        "bn2": {"share": 0.1, "domain_accuracy": ONE},
-    }
-    left, right = figures.layers(numbers).axes
+def test_dots_are_the_accuracies() -> None:
+    axes = figures.accuracies({"prediction": SCORES, "by_rank": [SCORES]}, LOOKS).axes[0]
+    assert len(axes.lines) == 12
+    assert axes.lines[3].get_xydata().tolist() == [[60, 0], [60, 1]]
+
+
+@pytest.mark.parametrize(("branches", "chance"), [(4, [25, 25]), (1, None)])
+def test_bars_are_the_layers_numbers(branches: int, chance: list[float] | None) -> None:
+    """Chance goes by the branches, of which some may have no images here."""
+    first, second = ({"share": s, "domain_accuracy": a} for s, a in ((0.9, SCORES), (0.1, ONE)))
+    left, right = figures.layers({"bn1": first, "bn2": second}, branches).axes
     assert [bar.get_width() for bar in left.patches] == pytest.approx([90, 10])
     assert [bar.get_width() for bar in right.patches] == pytest.approx([60, 100])
+    assert [line.get_xdata() for line in right.lines] == ([chance] if chance else [])

@@ -19,8 +19,8 @@ import torch
 
 from bne.recipes.schema import Averaging
 from bne.training.checkpoints import all_of
-from bne.training.run import run
 from tests.training import small
+from tests.training.small import run
 
 MOST_STEPS = 3  # that are saved before a kill
 LONGEST_WAIT = 0.01  # seconds between the last of them and the kill

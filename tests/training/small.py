@@ -12,7 +12,10 @@ from bne.data.cache import PreparedImages
 from bne.data.images import ImageFile, ImageSet
 from bne.models import registry
 from bne.models.registry import Backbone, Preprocessing
-from bne.recipes.schema import Optimiser, Phase, Recipe
+from bne.recipes.inputs import Inputs
+from bne.recipes.schema import HeadPhase, Optimiser, Phase, Recipe
+from bne.training import run as engine
+from bne.training.folder import Result
 
 DOMAINS = ("art", "cartoon", "photo", "sketch")
 CLASSES = ("dog", "house", "tree")
@@ -57,20 +60,35 @@ def images() -> PreparedImages:
 
 def recipe(method: str = "bne", **changes: object) -> Recipe:
     """Two epochs of the last layer, then four, two of them of warm-up, of five steps each."""
-    optimiser = Optimiser("adam", learning_rate=1e-2, weight_decay=1e-4, clip=5.0)
+    optimiser = Optimiser("adam", 1e-2, 0.0, weight_decay=1e-4, head_factor=1.0, clip=5.0)
     base = Recipe(
         method=method,
         target=("sketch",),
         backbone="tiny",
+        weights=None,
         seed=3,
         per_domain=4,
         epoch=5,
         validation=0.25,
         resize=SIZE,
-        head=Phase(2, optimiser=Optimiser("sgd", learning_rate=1e-2, momentum=0.9)),
+        head=HeadPhase(2, Optimiser("sgd", 1e-2, momentum=0.9, head_factor=1.0)),
         train=Phase(4, warm_up=2, optimiser=optimiser),
+        exact_statistics=False,
     )
     return replace(base, **changes)
+
+
+def run(
+    recipe: Recipe,
+    prepared: PreparedImages,
+    folder: Path,
+    split_file: Path | None = None,
+    allow_gaps: bool = False,
+    **how: object,
+) -> Result:
+    """A run of a recipe on prepared images."""
+    inputs = Inputs.of(recipe, prepared.images, split_file, allow_gaps=allow_gaps)
+    return engine.run(inputs, prepared, folder, **how)
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:

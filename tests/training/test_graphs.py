@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from bne.recipes.schema import Averaging, Optimiser, Phase
+from bne.recipes.schema import Averaging, HeadPhase, Optimiser, Phase
 from bne.training.events import Listener
-from bne.training.run import run
 from tests.training import small
+from tests.training.small import run
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 def test_recorded_steps_train_as_ordinary_ones_do(tmp_path, method, optimiser) -> None:
     """Through both stages, on more steps than are taken before recording."""
     # Adam divides by the gradient's size: it would blow up rounding, so only few, small steps.
-    settings = Optimiser(optimiser, 1e-2 if optimiser == "sgd" else 1e-4, momentum=0.9, clip=5.0)
+    settings = Optimiser(optimiser, 1e-2 if optimiser == "sgd" else 1e-4, head_factor=1.0, clip=5.0)
     recipe = small.recipe(
         method,
         backbone="tiny-dry",
@@ -40,7 +40,7 @@ def test_recorded_steps_train_as_ordinary_ones_do(tmp_path, method, optimiser) -
 def test_recorded_dropout_draws_what_an_ordinary_step_draws(tmp_path) -> None:
     """Every step is seeded by its number: without learning, both see the same losses."""
     still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
-    recipe = small.recipe("deepall", head=Phase(0), train=still, epoch=12, precision="float32")
+    recipe = small.recipe("deepall", head=HeadPhase(0), train=still, epoch=12, precision="float32")
     losses = [
         run(recipe, small.images(), tmp_path / str(g), device="cuda", graphs=g).epochs[0].loss
         for g in (False, True)

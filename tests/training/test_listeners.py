@@ -1,23 +1,29 @@
 import io
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
-from bne.errors import DataError
-from bne.recipes.schema import Phase, Recipe
-from bne.training.events import Epoch, Plan, Score, Step
+from bne.errors import SettingsError
+from bne.recipes.schema import HeadPhase, Phase, Recipe
+from bne.training.events import Epoch, Score, Start, Step
 from bne.training.folder import Result
-from bne.training.listeners import ProgressBar, ProgressLines
-from bne.training.tracking import MLflow, TensorBoard, WeightsAndBiases
+from bne.training.listeners import (
+    MLflow,
+    ProgressBar,
+    ProgressLines,
+    TensorBoard,
+    WeightsAndBiases,
+)
 
 RECIPE = Recipe(
     method="bne",
     target=("sketch",),
     options={"distance": "uniform"},
-    head=Phase(epochs=1),
+    head=HeadPhase(epochs=1),
     train=Phase(epochs=2, warm_up=1),
 )
 RESULT = Result(
@@ -30,8 +36,8 @@ RESULT = Result(
 )
 
 
-def plan(folder: Path, first_step: int = 0) -> Plan:
-    return Plan(
+def start(folder: Path, first_step: int = 0) -> Start:
+    return Start(
         recipe=RECIPE,
         folder=folder,
         device="cpu",
@@ -79,8 +85,8 @@ def step(total: int, phase: str = "train", number: int = 1, stage: str = "warm-u
 
 def test_lines_say_where_a_run_stands(tmp_path: Path) -> None:
     out = io.StringIO()
-    with ProgressLines(Console(file=out, width=40)) as lines:
-        lines.started(plan(tmp_path))
+    with closing(ProgressLines(Console(file=out, width=40))) as lines:
+        lines.started(start(tmp_path))
         lines.finished_epoch(epoch("head", 1, "head"))
         lines.finished_epoch(epoch("train", 1, "warm-up"))
         lines.finished_epoch(epoch("train", 2, "distance training"))
@@ -99,8 +105,8 @@ def test_the_time_left_counts_only_what_this_run_did(
 ) -> None:
     out, now = io.StringIO(), iter([100.0, 400.0])
     monkeypatch.setattr("bne.training.listeners.time.monotonic", lambda: next(now))
-    with ProgressLines(Console(file=out)) as lines:
-        lines.started(plan(tmp_path, first_step=3))
+    with closing(ProgressLines(Console(file=out))) as lines:
+        lines.started(start(tmp_path, first_step=3))
         lines.finished_epoch(epoch("train", 1))
     assert "about 10 min left" in out.getvalue()  # 300 s for 1 step, 2 to go
 
@@ -109,8 +115,8 @@ def test_a_run_resumed_after_an_early_stop_has_nothing_left_but_exact_statistics
     tmp_path: Path,
 ) -> None:
     out = io.StringIO()
-    with ProgressLines(Console(file=out)) as lines:
-        lines.started(plan(tmp_path, first_step=4))
+    with closing(ProgressLines(Console(file=out))) as lines:
+        lines.started(start(tmp_path, first_step=4))
         lines.finished_epoch(epoch("train", 1, statistics="exact"))
     assert out.getvalue().startswith("train 1/2, exact statistics: loss")
     assert "left" not in out.getvalue()
@@ -121,8 +127,8 @@ def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_pat
     console = Console(file=out, width=140, force_terminal=True, color_system=None)
 
     def fail() -> None:
-        with ProgressBar(console) as bar:
-            bar.started(plan(tmp_path, first_step=3))
+        with closing(ProgressBar(console)) as bar:
+            bar.started(start(tmp_path, first_step=3))
             bar.finished_epoch(epoch("head", 1))
             bar.stepped(step(4))
             raise KeyboardInterrupt
@@ -138,16 +144,15 @@ def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_pat
 
 def test_a_run_that_never_started_leaves_nothing_open(tmp_path: Path) -> None:
     for listener in (ProgressBar(Console(file=io.StringIO())), TensorBoard()):
-        with listener:
-            pass
+        listener.close()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with TensorBoard() as board:
-        board.started(plan(tmp_path))
+    with closing(TensorBoard()) as board:
+        board.started(start(tmp_path))
         board.finished_epoch(epoch("head", 1))
         board.finished_epoch(epoch("train", 1))
         board.finished_epoch(epoch("train", 2))
@@ -187,18 +192,18 @@ def test_weights_and_biases_hears_everything_and_knows_a_resumed_run(
     module = Wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
     for number in (1, 2):
-        with WeightsAndBiases() as listener:
-            listener.started(plan(tmp_path))
+        with closing(WeightsAndBiases()) as listener:
+            listener.started(start(tmp_path))
             listener.finished_epoch(epoch("train", number))
-    with WeightsAndBiases() as listener:
-        listener.started(plan(tmp_path))
+    with closing(WeightsAndBiases()) as listener:
+        listener.started(start(tmp_path))
         listener.finished(RESULT)
     names = [name for name, _ in module.calls]
     assert names == ["init", "log", "finish"] * 2 + ["init", "finish"]
     begun = [arguments for name, arguments in module.calls if name == "init"]
     assert len({arguments["id"] for arguments in begun}) == 1
     assert begun[0]["config"]["options.distance"] == "uniform"
-    assert begun[0]["config"]["train.optimiser.learning_rate"] == 1e-4
+    assert begun[0]["config"]["train.optimiser.learning_rate"] == 1e-3
     logged = [arguments for name, arguments in module.calls if name == "log"]
     assert [(values["step"], values["train/loss"]) for values in logged] == [(2, 0.5), (3, 0.25)]
     assert module.summary == {"accuracy-last/sketch": 75.0}
@@ -239,16 +244,16 @@ def test_mlflow_hears_everything_and_knows_a_resumed_run(
 ) -> None:
     client = MlflowClient()
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda: client))
-    with MLflow() as listener:
-        listener.started(plan(tmp_path))
+    with closing(MLflow()) as listener:
+        listener.started(start(tmp_path))
         listener.finished_epoch(epoch("head", 1))
-    with MLflow() as listener:
-        listener.started(plan(tmp_path))
+    with closing(MLflow()) as listener:
+        listener.started(start(tmp_path))
         listener.finished(RESULT)
     other = tmp_path / "other"
     other.mkdir()
-    with MLflow() as listener:
-        listener.started(plan(other))
+    with closing(MLflow()) as listener:
+        listener.started(start(other))
     assert client.experiments == ["bne"]
     first, second = client.runs.values()
     assert first["params"]["method"] == "bne"
@@ -269,5 +274,5 @@ def test_what_is_not_installed_is_named_with_what_brings_it(
     listener: type, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(DataError, match=rf"is not installed; pip install 'bne\[{extra}\]'"):
+    with pytest.raises(SettingsError, match=rf"is not installed; pip install 'bne\[{extra}\]'"):
         listener()

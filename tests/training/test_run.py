@@ -10,14 +10,14 @@ import yaml
 
 from bne.errors import TrainingError
 from bne.methods import DeepAll
-from bne.recipes.checks import split_sources
-from bne.recipes.schema import Averaging, Optimiser, Phase
+from bne.recipes.inputs import split_sources
+from bne.recipes.schema import Averaging, HeadPhase, Optimiser, Phase
 from bne.training.events import Epoch, Listener
 from bne.training.folder import Result
 from bne.training.model_folder import load_model
-from bne.training.run import run
 from bne.training.scores import best_on_validation
 from tests.training import small
+from tests.training.small import run
 
 STATE = "model.safetensors"
 
@@ -26,8 +26,8 @@ class Notes(Listener):
     def __init__(self) -> None:
         self.heard: list = []
 
-    def started(self, plan):
-        self.heard.append(plan)
+    def started(self, start):
+        self.heard.append(start)
 
     def stepped(self, step):
         self.heard.append(step)
@@ -117,9 +117,9 @@ def test_another_recipes_folder_is_refused_by_the_first_key_that_differs(done, i
 
 
 @pytest.mark.parametrize("content", [b"[", b"- 1", b"\xff\xfe\x00\xd8\xd8"])
-def test_a_folder_whose_recipe_cannot_be_read_is_refused(images, tmp_path, content) -> None:
+def test_a_recipe_that_lies_in_the_folder_is_not_replaced(images, tmp_path, content) -> None:
     (tmp_path / "recipe.yaml").write_bytes(content)
-    with pytest.raises(TrainingError, match=r"recipe\.yaml is damaged; choose another folder"):
+    with pytest.raises(TrainingError, match=r"recipe\.yaml is no run's; choose another folder"):
         run(small.recipe(), images, tmp_path)
 
 
@@ -145,7 +145,7 @@ def test_the_head_phase_trains_the_last_layer_alone(images, tmp_path) -> None:
     still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
     states = []
     for epochs in (0, 3):
-        fast = Phase(epochs, optimiser=Optimiser("sgd", learning_rate=1.0))
+        fast = HeadPhase(epochs, Optimiser("sgd", learning_rate=1.0))
         folder = tmp_path / str(epochs)
         run(small.recipe("freeze-bn", head=fast, train=still), images, folder)
         states.append(weights(folder))
@@ -180,7 +180,7 @@ def stained(prepared):
 @pytest.mark.parametrize("method", ["deepall", "bne", "bne-adapt"])
 def test_the_target_never_reaches_training_or_selection(images, tmp_path, method) -> None:
     unlabelled = method == "bne-adapt"  # whose training is given the target's images
-    fast = Optimiser("adam", learning_rate=3e-2)
+    fast = Optimiser("adam", learning_rate=3e-2, head_factor=1.0)
     recipe = small.recipe(
         method,
         calibrate=True,
@@ -305,7 +305,7 @@ def assert_scores(images, folder: Path, epoch: Epoch) -> None:
 
 def test_training_stops_when_validation_gets_no_better(images, tmp_path) -> None:
     still = Phase(9, optimiser=Optimiser("sgd", learning_rate=0.0))
-    recipe = small.recipe("freeze-bn", head=Phase(0), train=still, patience=2)
+    recipe = small.recipe("freeze-bn", head=HeadPhase(0), train=still, patience=2)
     result = run(recipe, images, tmp_path / "run")
     assert [e.epoch for e in result.epochs] == [1, 2, 3]
 
@@ -335,7 +335,7 @@ def test_the_official_split_is_followed_by_itself_and_recorded(images, tmp_path)
     names = (f.name for f in images.images.files)
     rows = [f"{n.replace('/', ',', 1)},{'crossval' if n[-1] < '3' else 'train'}" for n in names]
     table.write_text("\n".join(["domain,file,split", *rows]))
-    recipe = small.recipe("deepall", validation="auto", head=Phase(0), train=Phase(1))
+    recipe = small.recipe("deepall", validation="auto", head=HeadPhase(0), train=Phase(1))
     for split_file, validation, count in ((table, "official", 9), (None, 0.1, 3)):
         folder = tmp_path / str(validation)
         result = run(recipe, images, folder, split_file=split_file)
@@ -344,14 +344,14 @@ def test_the_official_split_is_followed_by_itself_and_recorded(images, tmp_path)
         assert {s.images for s in result.epochs[-1].validation.values()} == {count}
         assert run(recipe, images, folder, split_file=split_file) == result
     # The two are not the same run.
-    with pytest.raises(TrainingError, match="another recipe"):
+    with pytest.raises(TrainingError, match=r"\(validation is 'official' there and 0\.1 here\)"):
         run(recipe, images, tmp_path / "official", split_file=None, resume=True)
 
 
 def test_batch_norm_can_start_from_the_training_images(images, tmp_path) -> None:
     still = Phase(1, optimiser=Optimiser("sgd", learning_rate=0.0))
     for calibrate in (False, True):
-        recipe = small.recipe("freeze-bn", head=Phase(0), train=still, calibrate=calibrate)
+        recipe = small.recipe("freeze-bn", head=HeadPhase(0), train=still, calibrate=calibrate)
         run(recipe, images, tmp_path / str(calibrate))
     plain, measured = weights(tmp_path / "False"), weights(tmp_path / "True")
     assert torch.equal(plain["net.bn1.running_mean"], torch.zeros(6))

@@ -20,9 +20,9 @@ from bne.training.distributed import Processes, synchronise
 from bne.training.events import Listener
 from bne.training.loop import TrainingStep
 from bne.training.optim import make_optimiser, set_learning_rate
-from bne.training.run import run
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 from tests.training import small
+from tests.training.small import run
 
 CPU = torch.device("cpu")
 RUNS = ("bne", "deepall")
@@ -54,11 +54,11 @@ def trained(name: str, processes: Processes) -> dict[str, torch.Tensor]:
     share = PER_DOMAIN // processes.count
     part = slice(processes.rank * share, (processes.rank + 1) * share)
     losses = torch.zeros((), dtype=torch.double)
-    optimiser = make_optimiser(method, Optimiser("sgd", momentum=0.9, weight_decay=1e-3), CPU)
+    optimiser = make_optimiser(method, Optimiser("sgd", weight_decay=1e-3, head_factor=1.0), CPU)
     set_learning_rate(optimiser, 0.05)
     for epoch in range(STAGES):
         method.begin_epoch(epoch, warm_up=1)
-        step = TrainingStep(processes.share(method), optimiser, losses, clip=1.0, accumulate=2)
+        step = TrainingStep(processes.wrap(method), optimiser, losses, clip=1.0, accumulate=2)
         for number in range(STEPS):
             step(*batch(len(domains), epoch * STEPS + number, part))
     return {**method.state_dict(), "losses": processes.sum(losses) / processes.count}
@@ -77,7 +77,7 @@ class StopAt(Listener):
 
 def recipe(method: str = "bne"):
     """Without dropout, which differs from process to process."""
-    phase = Phase(4, warm_up=2, optimiser=Optimiser("sgd", 0.02, momentum=0.9, clip=5.0))
+    phase = Phase(4, warm_up=2, optimiser=Optimiser("sgd", 0.02, head_factor=1.0, clip=5.0))
     averaging = Averaging("ema", decay=0.9)
     return small.recipe(
         method, backbone="tiny-dry", train=phase, averaging=averaging, exact_statistics=True

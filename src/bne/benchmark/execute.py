@@ -17,7 +17,8 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, TypeVar
 
 from bne.benchmark.records import Record, alone_with, append, finished, read
-from bne.errors import DataError, Interrupted
+from bne.errors import Interrupted, SettingsError
+from bne.training.files import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +52,7 @@ def in_processes(
     while waiting:
         running: dict[Future[Result], Task] = {}
         count = min(size, len(waiting))
-        pool = ProcessPoolExecutor(
+        executor = ProcessPoolExecutor(
             count,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=partial(start, count) if start else None,
@@ -61,7 +62,7 @@ def in_processes(
                 # No more than can be at work: were a process to die, one of these did it.
                 while waiting and len(running) < size:
                     task = waiting[0]
-                    running[pool.submit(work, task)] = task
+                    running[executor.submit(work, task)] = task
                     waiting.popleft()
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     result = future.result()
@@ -78,7 +79,7 @@ def in_processes(
             if running:
                 for process in multiprocessing.active_children():
                     process.terminate()
-            pool.shutdown(cancel_futures=True)
+            executor.shutdown(cancel_futures=True)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class Job:
         out: the folder of the runs' own folders.
         records: the file that finished runs are added to.
         device: "cpu" or "cuda".
-        parallel: how many runs share it at a time.
+        parallel: how many runs use it at a time.
         analyse: whether trained networks are analysed where no table needs it.
         keep_models: whether the runs' folders stay, with the trained networks.
         skip_bad: whether images that cannot be read are left out.
@@ -132,37 +133,38 @@ def attempt(item: Item, job: Job) -> Outcome:
     except Interrupted as error:
         raise Interrupted("Training was interrupted; the same command goes on.") from error
     except Exception as error:
-        report.write_text(traceback.format_exc(), encoding="utf-8")
+        with named(report):
+            report.write_text(traceback.format_exc(), encoding="utf-8")
         return Outcome(item, problem=f"{error or type(error).__name__} (see {report})")
 
 
 def run_folder(item: Item, out: Path) -> Path:
     """The folder of a run; other settings, images or weights have another."""
-    of = hashlib.sha256(f"{item.digest} {item.materials}".encode()).hexdigest()[:16]
+    of = hashlib.sha256(f"{item.digest} {sorted(item.materials.items())}".encode())
     row = "".join(c if c.isalnum() or c in "-+" else "-" for c in item.row).strip("-")
     target = item.target.replace("/", "-")
-    return out / f"{row}_{target}_{item.recipe.seed}_{of}"
+    return out / f"{row}_{target}_{item.recipe.seed}_{of.hexdigest()[:16]}"
 
 
 def _run(item: Item, job: Job, folder: Path) -> Record:
     from bne.inspection.analysis import analyse
-    from bne.recipes.checks import official_split
+    from bne.recipes.inputs import Inputs, official_split
     from bne.training.run import run
 
-    images = item.materials.images
-    prepared = _prepared(job.data, images, job.cache, item.recipe.resize, job.skip_bad)
+    names = item.materials.get("images")
+    prepared = _prepared(job.data, names, job.cache, item.recipe.resize, job.skip_bad)
+    images, split_file = prepared.images, official_split(prepared.images, job.data)
+    wanted = job.analyse or item.analysed
     result = run(
-        item.recipe,
+        Inputs.of(item.recipe, images, split_file, allow_gaps=job.allow_gaps),
         prepared,
         folder,
         device=job.device,
-        split_file=official_split(prepared.images, job.data),
-        allow_gaps=job.allow_gaps,
-        analyse=analyse if job.analyse or item.analysed else None,
+        analyse=analyse if wanted else None,
         resume=True,
     )
     if item.analysed and not result.analysis:
-        raise DataError(f"{folder} has this run without an analysis; remove it or change --out.")
+        raise SettingsError(f"{folder} has this run unanalysed; remove it or change --out.")
     fields = result.to_dict()
     record = Record(
         experiment=item.experiment,

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from difflib import get_close_matches
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bne.benchmark.records import Materials, digest, settings
 from bne.benchmark.reference import SUMMARIES, find_table
 from bne.data.benchmarks import find_benchmark
-from bne.errors import DataError
+from bne.errors import SettingsError, did_you_mean
 from bne.recipes.files import Row, load_experiment
+from bne.recipes.inputs import settled
+from bne.training.environment import weights_sha256
+from bne.training.identity import Identity, images_digest, settings_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from typing import TypeVar
 
     from bne.benchmark.records import Record
     from bne.data.images import ImageSet
     from bne.recipes.files import Experiment
     from bne.recipes.schema import Recipe
+
+    Thing = TypeVar("Thing")
 
 METHODS = ("deepall", "bne")
 
@@ -48,7 +52,7 @@ def choose(
         held_out: the targets where neither benchmark nor recipe has any.
 
     Raises:
-        DataError: Something is unknown, or two of these do not go together.
+        SettingsError: Something is unknown, or two of these do not go together.
     """
     if table:
         find_table(table)
@@ -62,7 +66,7 @@ def choose(
         chosen = replace(chosen, benchmark=benchmark, targets=find_benchmark(benchmark).targets)
     if not chosen.targets:
         if not held_out:
-            raise DataError(
+            raise SettingsError(
                 f"{chosen.name} has no targets of its own, and nothing is recorded; name a "
                 "--benchmark, or the --data to run."
             )
@@ -71,9 +75,7 @@ def choose(
     known_targets = {"+".join(target): target for target in chosen.targets}
     return replace(
         chosen,
-        rows=tuple(
-            known_rows[_known(row, known_rows, "row")] for row in dict.fromkeys(rows or known_rows)
-        ),
+        rows=_some(rows, known_rows, "row"),
         targets=tuple(
             dict.fromkeys(_target(target, known_targets) for target in targets or known_targets)
         ),
@@ -86,28 +88,29 @@ def _of_table(
     """The rows of the paper's table with the chosen settings."""
     paper = find_table(name)
     if methods:
-        raise DataError(f"{name} has rows of its own; choose from them with --row.")
+        raise SettingsError(f"{name} has rows of its own; choose from them with --row.")
     if benchmark not in (None, paper.benchmark):
-        raise DataError(f"{name} is a table of {paper.benchmark}, not of {benchmark}.")
+        raise SettingsError(f"{name} is a table of {paper.benchmark}, not of {benchmark}.")
     own = load_experiment(name)
     settings = own.settings if chosen.name == own.name else chosen.settings
     return replace(own, settings=settings)
 
 
+def _some(names: Sequence[str], known: Mapping[str, Thing], what: str) -> tuple[Thing, ...]:
+    """The named ones, each once; all if none is named."""
+    for name in names:
+        if name not in known:
+            raise SettingsError(f"There is no {what} {name!r}; {did_you_mean(name, known)}.")
+    return tuple(known[name] for name in dict.fromkeys(names or known))
+
+
 def _target(name: str, known: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """The target of that name, or known domains joined by a +, in the order they are known in."""
     if name in known or "+" not in name:
-        return known[_known(name, known, "target")]
-    domains = list(dict.fromkeys(domain for target in known.values() for domain in target))
-    wanted = {_known(domain.strip(), domains, "domain") for domain in name.split("+")}
+        return _some([name], known, "target")[0]
+    domains = {domain: domain for target in known.values() for domain in target}
+    wanted = _some([domain.strip() for domain in name.split("+")], domains, "domain")
     return tuple(domain for domain in domains if domain in wanted)
-
-
-def _known(name: str, known: Collection[str], what: str) -> str:
-    if name not in known:
-        near = get_close_matches(name, known, n=1, cutoff=0)[0]
-        raise DataError(f"There is no {what} {name!r}; the nearest is {near!r}.")
-    return name
 
 
 _OPTIONS = {"seed": "--seeds", "target": "--targets", "method": "--methods or --row"}
@@ -115,20 +118,20 @@ _OPTIONS = {"seed": "--seeds", "target": "--targets", "method": "--methods or --
 
 @dataclass(frozen=True)
 class Item:
-    """One run of a plan.
+    """One planned run.
 
     Attributes:
         experiment: the table or recipe it is for.
         row: of the table.
         recipe: what to run.
-        materials: what it starts from, as far as they are at hand.
+        materials: checksums of the `weights` and `images` it starts from, as far as at hand.
         analysed: whether only a record with an analysis will do.
     """
 
     experiment: str
     row: str
     recipe: Recipe
-    materials: Materials = field(default_factory=Materials)
+    materials: Mapping[str, str | None] = field(default_factory=dict)
     analysed: bool = False
 
     @property
@@ -137,14 +140,19 @@ class Item:
         return "+".join(self.recipe.target)
 
     @cached_property
-    def settings(self) -> dict[str, Any]:
-        """The whole recipe, as records have it."""
-        return settings(self.recipe)
+    def identity(self) -> Identity:
+        """What tells the run from others."""
+        return Identity(settings_of(self.recipe), **self.materials)
 
-    @cached_property
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The whole recipe, as records have it."""
+        return self.identity.settings
+
+    @property
     def digest(self) -> str:
         """Of the settings."""
-        return digest(self.settings)
+        return self.identity.digest
 
     def __str__(self) -> str:
         return f"{self.row}, {self.target}, seed {self.recipe.seed}"
@@ -172,32 +180,30 @@ def plan(
             see `official_by_records`.
 
     Raises:
-        DataError: A setting is unknown or impossible, or a target has the name of a column that
-            sums others up.
+        SettingsError: A setting is unknown or impossible, or a target has the name of a column
+            that sums others up.
     """
     for key in overrides.keys() & _OPTIONS.keys():
-        raise DataError(f"{key} differs from run to run; choose with {_OPTIONS[key]} instead.")
+        raise SettingsError(f"{key} differs from run to run; choose with {_OPTIONS[key]} instead.")
     for name in SUMMARIES:
         if (name,) in experiment.targets:
-            raise DataError(f"A domain is named {name!r}, as a column of the table is; rename it.")
+            raise SettingsError(
+                f"A domain is named {name!r}, as a column of the table is; rename it."
+            )
     if not experiment.rows or not experiment.targets:
-        raise DataError(f"{experiment.name} has no rows or no targets: there is nothing to run.")
+        raise SettingsError(f"{experiment.name} has no rows or no targets: nothing is to be run.")
     official = official_by_records(experiment, ()) if official is None else official
-    starts = {}
+    names, checksum = images_digest(images) if images else None, cache(weights_sha256)
+    starts = []
     for row in experiment.rows:
         recipe = experiment.recipe({**overrides, "target": experiment.targets[0]}, row)
-        recipe = replace(recipe, weights=weights) if weights else recipe
-        recipe = recipe.settle_validation(official=official)
-        starts[row.title] = Item(
-            experiment.name,
-            row.title,
-            recipe,
-            Materials.of(recipe.weights, images),
-            analysed=experiment.analysis is not None,
-        )
+        recipe = settled(replace(recipe, weights=weights or recipe.weights), official=official)
+        materials = {"weights": checksum(recipe.weights), "images": names}
+        analysed = experiment.analysis is not None
+        starts.append(Item(experiment.name, row.title, recipe, materials, analysed))
     return [
         replace(start, recipe=replace(start.recipe, target=target, seed=seed))
-        for seed, start, target in product(range(seeds), starts.values(), experiment.targets)
+        for seed, start, target in product(range(seeds), starts, experiment.targets)
     ]
 
 
@@ -226,4 +232,4 @@ def official_by_records(experiment: Experiment, records: Iterable[Record]) -> bo
 
 
 def _kind(settings: Mapping[str, Any]) -> str:
-    return digest({**settings, "target": [], "sources": [], "seed": 0})
+    return Identity({**settings, "target": [], "sources": [], "seed": 0}).digest

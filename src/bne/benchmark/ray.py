@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.execute import DIED, STOPPED, Outcome, attempt, run_folder
 from bne.benchmark.records import append, finished, read
-from bne.errors import DataError, Interrupted
+from bne.errors import Interrupted, SettingsError
 from bne.training.interruption import noticed
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Cluster:
     Attributes:
         address: of a Ray cluster, "host:port", or "auto" for the one this machine is part of; None
             starts one on this machine, which ends with the plan.
-        gpus_per_run: the share of a GPU that a run takes, 0.25 for four runs on one.
+        gpus_per_run: the part of a GPU that a run takes, 0.25 for four runs on one.
     """
 
     address: str | None = None
@@ -54,7 +54,7 @@ def execute_on_ray(items: Sequence[Item], job: Job, cluster: Cluster) -> Iterato
     machine can reach it. The device of the job may be "auto": the cluster's GPUs, if it has any.
 
     Raises:
-        DataError: Ray is not installed, no cluster answers, or it has no GPU and one is asked for.
+        SettingsError: Ray is not installed, no cluster answers, or it has no GPU that is wanted.
         Interrupted: Ctrl-C or SIGTERM; what the runs at work had done is saved.
     """
     if not items:
@@ -92,7 +92,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise DataError(
+        raise SettingsError(
             "Ray is not installed; pip install 'bne[ray]' brings it, or use --engine local."
         ) from error
     handler = signal.getsignal(signal.SIGTERM)
@@ -107,7 +107,7 @@ def _connected(address: str | None) -> Iterator[Any]:
     except (OSError, ValueError, RuntimeError) as error:
         place = f"--ray-address {address}" if address else "A local Ray"
         reason = str(error).partition("\n")[0]
-        raise DataError(f"{place}: no Ray cluster can be used ({reason}).") from error
+        raise SettingsError(f"{place}: no Ray cluster can be used ({reason}).") from error
     finally:
         signal.signal(signal.SIGTERM, handler)  # Ray's own would end us before runs are saved
     try:
@@ -125,9 +125,9 @@ def _check_answer(address: str) -> None:
 
 def _device(name: str, gpus: float) -> str:
     if name not in ("auto", "cpu", "cuda"):
-        raise DataError(f"--device {name}: choose auto, cpu or cuda.")
+        raise SettingsError(f"--device {name}: choose auto, cpu or cuda.")
     if name == "cuda" and not gpus:
-        raise DataError("--device cuda: the Ray cluster has no GPU; choose cpu.")
+        raise SettingsError("--device cuda: the Ray cluster has no GPU; choose cpu.")
     return "cuda" if gpus and name != "cpu" else "cpu"
 
 

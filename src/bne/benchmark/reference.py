@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
-from bne.errors import DataError
+from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,10 +27,10 @@ class PaperRow:
     """A row of a table of the paper.
 
     Attributes:
-        method: as the paper names it, or in tables without methods what the row stands for.
-        variant: of the method; empty where there is one only.
-        cells: the accuracy on each target, two domains joined by a +, in the order of print.
-        summaries: of the columns that follow from others, by the names in `SUMMARIES`.
+        method: the paper's name for it, or in tables without methods what the row stands for.
+        variant: variant of the method; empty where there is one only.
+        cells: accuracy on each target, two domains joined by a +, in the order of print.
+        summaries: figures that follow from others, by the names in `SUMMARIES`.
     """
 
     method: str
@@ -50,10 +49,10 @@ class PaperTable:
     """A table of the paper.
 
     Attributes:
-        name: as given on the command line.
+        name: name on the command line.
         backbone: "resnet18" or "alexnet".
-        benchmark: whose targets it has, see `bne.data.benchmarks`.
-        rows: in the order of print.
+        benchmark: benchmark whose targets it has, see `bne.data.benchmarks`.
+        rows: rows in the order of print.
     """
 
     name: str
@@ -75,33 +74,28 @@ class PaperTable:
 def tables() -> dict[str, PaperTable]:
     """All tables, by name."""
     text = (files("bne.benchmark") / "reference.csv").read_text(encoding="utf-8")
-    lines = list(csv.DictReader(text.splitlines()))
-    found: dict[str, PaperTable] = {}
-    for name in dict.fromkeys(line["table"] for line in lines):
-        own = [line for line in lines if line["table"] == name]
-        names = dict.fromkeys((line["method"], line["variant"]) for line in own)
-        rows = tuple(_row(method, variant, own) for method, variant in names)
-        found[name] = PaperTable(name, own[0]["backbone"], own[0]["dataset"], rows)
-    return found
+    printed: dict[tuple[str, str, str], dict[tuple[str, str], dict[str, float]]] = {}
+    for line in csv.DictReader(text.splitlines()):
+        rows = printed.setdefault((line["table"], line["backbone"], line["dataset"]), {})
+        row = rows.setdefault((line["method"], line["variant"]), {})
+        row[line["target"]] = float(line["value"])
+    return {
+        about[0]: PaperTable(*about, tuple(_row(*names, own) for names, own in rows.items()))
+        for about, rows in printed.items()
+    }
 
 
 def find_table(name: str) -> PaperTable:
     """The table of that name.
 
     Raises:
-        DataError: The paper has none; the message names the nearest.
+        SettingsError: The paper has none; the message names the nearest.
     """
     if name not in tables():
-        near = get_close_matches(name, tables(), n=1, cutoff=0)[0]
-        raise DataError(f"The paper has no table {name!r}; the nearest is {near!r}.")
+        raise SettingsError(f"The paper has no table {name!r}; {did_you_mean(name, tables())}.")
     return tables()[name]
 
 
-def _row(method: str, variant: str, lines: list[dict[str, str]]) -> PaperRow:
-    values = {
-        line["target"]: float(line["value"])
-        for line in lines
-        if (line["method"], line["variant"]) == (method, variant)
-    }
+def _row(method: str, variant: str, values: dict[str, float]) -> PaperRow:
     cells = {target: value for target, value in values.items() if target not in SUMMARIES}
     return PaperRow(method, variant, cells, {k: v for k, v in values.items() if k in SUMMARIES})

@@ -1,4 +1,4 @@
-"""A grid of text in the formats people read, and a table's figures for programs."""
+"""Tables as text, in the formats people read, and their figures for programs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_CLASS, AVERAGE_DEEPALL, AVERAGE_DOMAIN, GAIN
 from bne.benchmark.reference import tables as paper_tables
-from bne.benchmark.tables import NONE, RULES, Cell, accuracy_table, latent_table
+from bne.benchmark.tables import NONE, Cell, accuracy_table, latent_table
 from bne.methods.registry import find
+from bne.training.scores import LABELS, RULES, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
     from bne.benchmark.reference import PaperTable
-    from bne.benchmark.tables import Found, Row, Rule, Table
+    from bne.benchmark.tables import Found, Row, Table
     from bne.recipes.files import Experiment
+    from bne.training.scores import Rule
 
 LATENT = {
     "closest-domain-accuracy": "Avg. weighs targets by their images.",
@@ -29,50 +31,6 @@ LATENT = {
     "source domains, in percent; Avg. Class is the accuracy on the target.",
     "similarity": "Mean 1 / distance of a row's training images to each domain, in percent of the "
     "row: its scale is arbitrary.",
-}
-
-
-def notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> list[str]:
-    """Sentences on what was trained and from what, and what is compared with what.
-
-    Args:
-        experiment: that the table is of.
-        found: its runs, with their records.
-        paper: the table of the paper beside it.
-    """
-    recipes = [item.recipe for item, _ in found]
-    backbones = _named(recipe.backbone for recipe in recipes)
-    weights = _named(item.settings["weights"] or "none: random" for item, _ in found)
-    epochs = _named(f"{recipe.head.epochs} + {recipe.train.epochs}" for recipe in recipes)
-    sentences = [
-        f"{experiment.title}.",
-        f"Backbone: {backbones}. Initial weights: {weights}. Epochs, head + all: {epochs}.",
-    ]
-    if paper and paper.backbone not in backbones:
-        sentences.append(f"The paper's figures are of {paper.backbone}, not of {backbones}.")
-    adapted = dict.fromkeys(i.row for i, _ in found if find(i.recipe.method).method.uses_target)
-    if adapted:
-        sentences.append(f"Trained with unlabelled images of the target: {', '.join(adapted)}.")
-    if experiment.analysis:
-        sentences.append(LATENT[experiment.analysis])
-    else:
-        sentences.append("Accuracy on the target, in percent.")
-    return sentences
-
-
-def _named(values: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(values))
-
-
-LABELS: dict[Rule, str] = {
-    "last": "ours, last",
-    "validation": "ours, validation",
-    "oracle": "ours, oracle (on the target)",
-}
-MEANINGS: dict[Rule, str] = {
-    "last": "Last: the network of the last epoch.",
-    "validation": "Validation: that of the epoch best on held-out source images.",
-    "oracle": "Oracle: chosen on the target itself, which is no fair choice but an upper bound.",
 }
 HEADS = {
     AVERAGE_DEEPALL: "Avg. DA",
@@ -88,9 +46,9 @@ class Grid:
     """A table of text.
 
     Attributes:
-        title: above it.
-        head: of the columns.
-        rows: of text; the first column names the row and is empty where it goes on.
+        title: title above it.
+        head: names of the columns.
+        rows: texts; the first column names the row and is empty where it goes on.
         notes: sentences to go with it.
     """
 
@@ -100,43 +58,88 @@ class Grid:
     notes: tuple[str, ...] = ()
 
 
+def result_tables(
+    experiment: Experiment, found: Found, rules: Iterable[Rule] = RULES
+) -> list[Table]:
+    """The experiment's table under each of some rules; tables of the latent space have one only.
+
+    Args:
+        experiment: experiment that the runs are of.
+        found: its runs, with their records.
+        rules: rules that choose the tested epoch.
+    """
+    paper = paper_tables().get(experiment.name)
+    if experiment.analysis:
+        assert paper is not None, "only tables of the paper show the latent space"
+        return [latent_table(experiment.analysis, experiment.name, found, paper)]
+    return [accuracy_table(experiment.name, found, paper, rule) for rule in rules]
+
+
+def result_grid(experiment: Experiment, found: Found, rules: Iterable[Rule] = RULES) -> Grid:
+    """The same in words, all rules side by side."""
+    about = _notes(experiment, found, paper_tables().get(experiment.name))
+    return grid(result_tables(experiment, found, rules), about)
+
+
+def _notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> list[str]:
+    """Sentences on what was trained and from what, and what is compared with what."""
+    recipes = [item.recipe for item, _ in found]
+    backbones = _named(recipe.backbone for recipe in recipes)
+    weights = _named(item.settings["weights"] or "none: random" for item, _ in found)
+    epochs = _named(f"{recipe.head.epochs} + {recipe.train.epochs}" for recipe in recipes)
+    adapted = _named(i.row for i, _ in found if find(i.recipe.method).method.uses_target)
+    sentences = [
+        f"{experiment.title}.",
+        f"Backbone: {backbones}. Initial weights: {weights}. Epochs, head + all: {epochs}.",
+    ]
+    if paper and paper.backbone not in backbones:
+        sentences.append(f"The paper's figures are of {paper.backbone}, not of {backbones}.")
+    if adapted:
+        sentences.append(f"Trained with unlabelled images of the target: {adapted}.")
+    latent = LATENT[experiment.analysis] if experiment.analysis else None
+    return [*sentences, latent or "Accuracy on the target, in percent."]
+
+
+def _named(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
 def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
     """Puts a table into words, under one rule or under several side by side.
 
     Args:
-        tables: of the same runs, each under another rule.
-        notes: to go with it.
+        tables: tables of the same runs, each under another rule.
+        notes: sentences to go with it.
     """
     first = tables[0]
     lines: list[tuple[str, ...]] = []
     for number, row in enumerate(first.rows):
         texts: list[tuple[str, ...]] = []
-        if row.cells:
-            texts += [(LABELS[t.rule], *_ours(t.rows[number], t.columns)) for t in tables]
+        for table in tables if row.cells else ():
+            own = _ours(table.rows[number], table.columns)
+            texts.append((f"ours, {LABELS[table.rule]}", *own))
         if row.paper:
-            texts.append(("paper", *_papers(row, first.columns)))
+            texts.append(("paper", *(_printed(row, column) for column in first.columns)))
         names = (row.name, *[""] * (len(texts) - 1))
         lines += [(name, *text) for name, text in zip(names, texts, strict=True)]
     head = ("", "", *(HEADS.get(column, column) for column in first.columns))
-    meanings = [MEANINGS[table.rule] for table in tables]
+    meanings = [sentence(table.rule) for table in tables]
     return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)))
 
 
 def _ours(row: Row, columns: Sequence[str]) -> list[str]:
     texts = []
     for column in columns:
-        cell = row.cells.get(column, Cell({}, 0))
-        paper = row.paper.get(column)
+        cell, paper = row.cells.get(column, Cell({}, 0)), row.paper.get(column)
         texts.append(str(cell) + ("" if paper is None else cell.difference(paper)))
     return texts
 
 
-def _papers(row: Row, columns: Sequence[str]) -> list[str]:
-    return [_printed(c, row.paper[c]) if c in row.paper else NONE for c in columns]
-
-
-def _printed(column: str, figure: float) -> str:
-    """With the digits that the paper gives it."""
+def _printed(row: Row, column: str) -> str:
+    """The paper's figure, with the digits that it gives."""
+    if column not in row.paper:
+        return NONE
+    figure = row.paper[column]
     short = column != GAIN and round(figure, 1) == figure
     return f"{figure:.1f}" if short else f"{figure:.2f}"
 
@@ -153,42 +156,59 @@ def _explanations(table: Table) -> list[str]:
     return sentences
 
 
-def result_tables(
-    experiment: Experiment, found: Found, rules: Sequence[Rule] = RULES
-) -> list[Table]:
-    """The experiment's table under each of some rules; tables of the latent space have one only.
+def markdown(grid: Grid) -> str:
+    """A heading, the notes and a pipe table."""
 
-    Args:
-        experiment: that the runs are of.
-        found: its runs, with their records.
-        rules: by which the tested epoch is chosen.
-    """
-    paper = paper_tables().get(experiment.name)
-    if experiment.analysis:
-        assert paper is not None, "only tables of the paper show the latent space"
-        return [latent_table(experiment.analysis, experiment.name, found, paper)]
-    return [accuracy_table(experiment.name, found, paper, rule) for rule in rules]
+    def pipes(texts: Iterable[str]) -> str:
+        return f"| {' | '.join(map(_piped, texts))} |"
 
-
-def result_grid(experiment: Experiment, found: Found, rules: Sequence[Rule] = RULES) -> Grid:
-    """The same in words, all rules side by side."""
-    paper = paper_tables().get(experiment.name)
-    tables = result_tables(experiment, found, rules)
-    return grid(tables, notes(experiment, found, paper))
+    lines = [
+        f"### {_piped(grid.title)}",
+        "",
+        *(f"{_piped(note)}\n" for note in grid.notes),
+        pipes(grid.head),
+        pipes(["---", "---", *["---:"] * (len(grid.head) - 2)]),
+        *map(pipes, grid.rows),
+    ]
+    return "\n".join(lines) + "\n"
 
 
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{character: "\\" + character for character in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "–": "--",
-    "Δ": r"$\Delta$",
-    "…": r"\dots{}",
-    "[": "{[}",  # which would be an argument after a line's end
-}
+def _piped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+
+
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{character: "\\" + character for character in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "±": r"$\pm$",
+        "−": "$-$",
+        "–": "--",
+        "Δ": r"$\Delta$",
+        "…": r"\dots{}",
+        "[": "{[}",  # which would be an argument after a line's end
+    }
+)
+
+
+def latex(grid: Grid) -> str:
+    """A `table` environment; needs no package."""
+
+    def line(texts: Iterable[str]) -> str:
+        return f"{' & '.join(text.translate(_LATEX) for text in texts)} \\\\\n"
+
+    caption = " ".join((f"{grid.title}.", *grid.notes)).translate(_LATEX)
+    return (
+        "\\begin{table}\n\\centering\n"
+        f"\\caption{{{caption}}}\n"
+        f"\\begin{{tabular}}{{ll{'r' * (len(grid.head) - 2)}}}\n\\hline\n"
+        f"{line(grid.head)}\\hline\n{''.join(map(line, grid.rows))}\\hline\n"
+        "\\end{tabular}\n\\end{table}\n"
+    )
+
+
 _STYLE = """
 :root { color-scheme: light dark; --line: #8884 }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem auto; padding: 0 1rem }
@@ -199,25 +219,22 @@ th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
 """
 
 
-def markdown(grids: Iterable[Grid]) -> str:
-    """One heading, its notes and a pipe table each."""
-    return "\n".join(map(_markdown, grids))
+def html(grid: Grid) -> str:
+    """A page that needs nothing else."""
 
+    def line(texts: Iterable[str], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(text)}</{tag}>' for text in texts)}</tr>\n"
 
-def latex(grids: Iterable[Grid]) -> str:
-    """One `table` environment each; needs no package."""
-    return "\n".join(map(_latex, grids))
-
-
-def html(grids: Sequence[Grid]) -> str:
-    """One page that needs nothing else."""
-    tables = "\n".join(map(_html, grids))
-    title = escape(grids[0].title)
+    title = escape(grid.title)
+    notes = "".join(f"<p>{escape(note)}</p>\n" for note in grid.notes)
+    rows = "".join(line(row, "td") for row in grid.rows)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title>
 <meta name="viewport" content="width=device-width, initial-scale=1"><style>{_STYLE}</style></head>
 <body>
-{tables}
+<h2>{title}</h2>
+{notes}<div class="wide"><table>
+{line(grid.head, "th")}{rows}</table></div>
 </body></html>
 """
 
@@ -237,7 +254,7 @@ def terminal(grid: Grid) -> RichTable:
 
 
 def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:
-    """One entry a figure, unrounded, for programs."""
+    """One entry per figure, unrounded, for programs."""
     found: list[dict[str, str | float | None]] = []
     for table in tables:
         for row, column in product(table.rows, table.columns):
@@ -268,51 +285,3 @@ def comma_separated(tables: Iterable[Table]) -> str:
     writer.writeheader()
     writer.writerows(lines)
     return text.getvalue()
-
-
-def _markdown(grid: Grid) -> str:
-    lines = [
-        f"### {_piped(grid.title)}",
-        "",
-        *(f"{_piped(note)}\n" for note in grid.notes),
-        _pipes(grid.head),
-        _pipes(["---", "---", *["---:"] * (len(grid.head) - 2)]),
-        *map(_pipes, grid.rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _pipes(texts: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_piped, texts))} |"
-
-
-def _piped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
-
-
-def _latex(grid: Grid) -> str:
-    rows = "".join(f"{' & '.join(map(_escaped, row))} \\\\\n" for row in grid.rows)
-    caption = " ".join(map(_escaped, (f"{grid.title}.", *grid.notes)))
-    return (
-        "\\begin{table}\n\\centering\n"
-        f"\\caption{{{caption}}}\n"
-        f"\\begin{{tabular}}{{ll{'r' * (len(grid.head) - 2)}}}\n\\hline\n"
-        f"{' & '.join(map(_escaped, grid.head))} \\\\\n\\hline\n{rows}\\hline\n"
-        "\\end{tabular}\n\\end{table}\n"
-    )
-
-
-def _escaped(text: str) -> str:
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def _html(grid: Grid) -> str:
-    notes = "".join(f"<p>{escape(note)}</p>\n" for note in grid.notes)
-    head = "".join(f"<th>{escape(text)}</th>" for text in grid.head)
-    rows = "".join(
-        f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>\n" for row in grid.rows
-    )
-    return (
-        f'<h2>{escape(grid.title)}</h2>\n{notes}<div class="wide"><table>\n'
-        f"<tr>{head}</tr>\n{rows}</table></div>"
-    )

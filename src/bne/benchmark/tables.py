@@ -1,10 +1,11 @@
-"""The paper's tables of the latent space, made from the analyses in records."""
+"""Tables like the paper's, made from records: cells over seeds, rows, and the paper beside them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 from bne.benchmark.records import finished
 from bne.benchmark.reference import (
@@ -22,10 +23,12 @@ if TYPE_CHECKING:
 
     from bne.benchmark.plan import Item
     from bne.benchmark.records import Record
+    from bne.training.scores import Rule
 
     Found = list[tuple[Item, Record | None]]
 
 NONE, AWAITED = "–", "…"
+RANKS = ("closest", "second", "third")
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class Cell:
     """A figure over seeds.
 
     Attributes:
-        values: by seed.
-        planned: seeds there will be.
+        values: figures by seed.
+        planned: number of seeds there will be.
     """
 
     values: Mapping[int, float]
@@ -75,9 +78,9 @@ class Gain(Cell):
     """By how many percent of a baseline one average exceeds another, Δ% of the paper's tables.
 
     Attributes:
-        values: of the average, by seed.
-        planned: seeds there will be.
-        baseline: of the same seeds.
+        values: averages by seed.
+        planned: number of seeds there will be.
+        baseline: averages of the same seeds to compare with.
     """
 
     baseline: Cell
@@ -104,8 +107,8 @@ def average(cells: Sequence[Cell], weights: Sequence[float] | None = None) -> Ce
     """The mean over targets, of the seeds that every target has.
 
     Args:
-        cells: one a target.
-        weights: of the targets; by default all weigh the same.
+        cells: figures, one per target.
+        weights: weights of the targets; by default all weigh the same.
     """
     if not cells:
         return Cell({}, 0)
@@ -116,9 +119,9 @@ def average(cells: Sequence[Cell], weights: Sequence[float] | None = None) -> Ce
 
 def compared(ours: Cell, baseline: Cell) -> tuple[Cell, Gain]:
     """The baseline and the gain over it, both over the seeds that there are of each."""
-    common = ours.values.keys() & baseline.values.keys()
-    base = Cell({seed: baseline.values[seed] for seed in sorted(common)}, ours.planned)
-    return base, Gain({seed: ours.values[seed] for seed in sorted(common)}, ours.planned, base)
+    common = sorted(ours.values.keys() & baseline.values.keys())
+    base = Cell({seed: baseline.values[seed] for seed in common}, ours.planned)
+    return base, Gain({seed: ours.values[seed] for seed in common}, ours.planned, base)
 
 
 def signed(value: float, digits: int) -> str:
@@ -127,16 +130,12 @@ def signed(value: float, digits: int) -> str:
     return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "−")
 
 
-Rule = Literal["last", "validation", "oracle"]
-RULES: tuple[Rule, ...] = ("last", "validation", "oracle")
-
-
 @dataclass(frozen=True)
 class Row:
     """A row: ours, the paper's, or both.
 
     Attributes:
-        name: of the row.
+        name: name of the row.
         cells: our figures, by column; none where the row is not ours to run.
         paper: the paper's figures, by column; none where it has no such row.
     """
@@ -151,11 +150,11 @@ class Table:
     """A table of figures, ours and the paper's.
 
     Attributes:
-        name: of the paper's table, or of the experiment.
+        name: name of the paper's table, or of the experiment.
         columns: targets, two domains held out together joined by a +, and what sums them up, by
             the names in `bne.benchmark.reference.SUMMARIES`.
-        rows: in the paper's order, then those it does not have.
-        rule: by which the tested epoch was chosen.
+        rows: rows in the paper's order, then those it does not have.
+        rule: rule that chose the tested epoch.
     """
 
     name: str
@@ -165,28 +164,22 @@ class Table:
 
 
 def find_records(items: Sequence[Item], records: Sequence[Record]) -> Found:
-    """Every run of a plan with its record, if it is finished.
-
-    Args:
-        items: the plan.
-        records: of all runs so far, these and others.
-    """
+    """Every run of a plan with its record, if it is finished."""
     return [(item, finished(records, item)) for item in items]
 
 
 def accuracy_table(name: str, found: Found, paper: PaperTable | None, rule: Rule) -> Table:
-    """A row a method, a column a target, then Avg. DA, Avg. and Δ%.
+    """A row per method, a column per target, then Avg. DA, Avg. and Δ%.
 
     Args:
-        name: of the table.
-        found: the runs, with their records.
-        paper: the table of the paper to show beside ours.
-        rule: by which the tested epoch is chosen.
+        name: name of the table.
+        found: runs, with their records.
+        paper: table of the paper to show beside ours.
+        rule: rule that chooses the tested epoch.
     """
-    targets = tuple(dict.fromkeys(item.target for item, _ in found))
+    targets = _targets(found)
     ours = {}
-    for row in dict.fromkeys(item.row for item, _ in found):
-        own = [(item, record) for item, record in found if item.row == row]
+    for row, own in _by_row(found).items():
         cells = {target: cell(own, target, lambda r: accuracy(r, rule)) for target in targets}
         ours[row] = {**cells, AVERAGE: average(list(cells.values()))}
     deepall = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
@@ -208,9 +201,9 @@ def cell(found: Found, target: str, value: Callable[[Record], float | None]) -> 
     """What the runs on a target gave.
 
     Args:
-        found: the runs of one row, with their records.
-        target: of the runs that count.
-        value: of a finished run; None if it has none and never will.
+        found: runs of one row, with their records.
+        target: target of the runs that count.
+        value: figure of a finished run; None if it has none and never will.
     """
     own = [(item.recipe.seed, record) for item, record in found if item.target == target]
     values = {seed: value(record) for seed, record in own if record is not None}
@@ -232,17 +225,14 @@ def percent(scores: Mapping[str, Mapping[str, int]]) -> float:
     return 100 * correct / sum(score["images"] for score in scores.values())
 
 
-RANKS = ("closest", "second", "third")
-
-
 def latent_table(kind: str, name: str, found: Found, paper: PaperTable) -> Table:
     """One of the tables that show what networks do inside; all are of the last epoch.
 
     Args:
         kind: "closest-domain-accuracy", "domain-accuracy" or "similarity".
-        name: of the table.
-        found: the runs, with their records, which hold analyses.
-        paper: the table of the paper to show beside ours.
+        name: name of the table.
+        found: runs, with their records, which hold analyses.
+        paper: table of the paper to show beside ours.
     """
     makers: dict[str, Callable[[str, Found, PaperTable], Table]] = {
         "closest-domain-accuracy": closest_domain_accuracy,
@@ -255,27 +245,39 @@ def latent_table(kind: str, name: str, found: Found, paper: PaperTable) -> Table
 def closest_domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table:
     """Accuracy of the nearest branch, the second and so on; Avg. weighs targets by their images."""
     targets = _targets(found)
-    images = {item.target: record for item, record in found if record is not None}
+    sizes = {
+        item.target: sum(score["images"] for score in record.accuracy["last"].values())
+        for item, record in found
+        if record is not None
+    }
     ours = {}
     for place, rank in enumerate(RANKS):
-        cells = {target: cell(found, target, _by_rank(place)) for target in targets}
-        weights = [_images(images[t]) if t in images else 0 for t in targets]
-        ours[rank] = {**cells, AVERAGE: average(list(cells.values()), weights)}
+
+        def value(record: Record, place: int = place) -> float | None:
+            ranks = record.analysis["target"]["accuracy"]["by_rank"]
+            return percent(ranks[place]) if place < len(ranks) else None
+
+        cells = {target: cell(found, target, value) for target in targets}
+        mean = average(list(cells.values()), [sizes.get(target, 0) for target in targets])
+        ours[rank] = {**cells, AVERAGE: mean}
     return Table(name, (*targets, AVERAGE), beside(ours, paper), "last")
 
 
 def domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table:
     """How often training images lie nearest to their own domain, mean over the source domains."""
+
+    def value(record: Record) -> float:
+        scores = record.analysis["sources"]["domain_accuracy"]["train"]
+        return sum(percent({name: one}) for name, one in scores.items()) / len(scores)
+
     targets = _targets(found)
     ours = {}
-    for row in dict.fromkeys(item.row for item, _ in found):
-        own = [(item, record) for item, record in found if item.row == row]
-        cells = {target: cell(own, target, _tells_domains_apart) for target in targets}
+    for row, own in _by_row(found).items():
+        cells = {target: cell(own, target, value) for target in targets}
         classes = [cell(own, target, lambda r: accuracy(r, "last")) for target in targets]
         summaries = {AVERAGE_DOMAIN: average(list(cells.values())), AVERAGE_CLASS: average(classes)}
         ours[row] = {**cells, **summaries}
-    columns = (*targets, AVERAGE_DOMAIN, AVERAGE_CLASS)
-    return Table(name, columns, beside(ours, paper), "last")
+    return Table(name, (*targets, AVERAGE_DOMAIN, AVERAGE_CLASS), beside(ours, paper), "last")
 
 
 def similarity(name: str, found: Found, paper: PaperTable) -> Table:
@@ -284,45 +286,29 @@ def similarity(name: str, found: Found, paper: PaperTable) -> Table:
     Its scale is arbitrary: ours and the paper's are in percent of the row.
     """
     (target,) = _targets(found)
-    rows = []
-    for row in paper.rows:
-        total = sum(row.cells.values())
-        shares = {column: 100 * value / total for column, value in row.cells.items()}
-        rows.append(PaperRow(row.method, "", shares, {}))
-    ours = {
-        row.method: {
-            column: cell(found, target, _share(row.method, column)) for column in paper.targets
-        }
-        for row in rows
-    }
-    shares_table = PaperTable(name, paper.backbone, paper.benchmark, tuple(rows))
-    return Table(name, paper.targets, beside(ours, shares_table), "last")
+    ours: dict[str, dict[str, Cell]] = {row.method: {} for row in paper.rows}
+    for row, column in product(ours, paper.targets):
+
+        def share(record: Record, row: str = row, column: str = column) -> float:
+            return _shares(record.analysis["sources"]["similarity"][row])[column]
+
+        ours[row][column] = cell(found, target, share)
+    rows = [PaperRow(row.method, "", _shares(row.cells), {}) for row in paper.rows]
+    in_percent = PaperTable(name, paper.backbone, paper.benchmark, tuple(rows))
+    return Table(name, paper.targets, beside(ours, in_percent), "last")
+
+
+def _shares(row: Mapping[str, float]) -> dict[str, float]:
+    """In percent of the row."""
+    return {column: 100 * value / sum(row.values()) for column, value in row.items()}
 
 
 def _targets(found: Found) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.target for item, _ in found))
 
 
-def _by_rank(place: int) -> Callable[[Record], float | None]:
-    def value(record: Record) -> float | None:
-        ranks = record.analysis["target"]["accuracy"]["by_rank"]
-        return percent(ranks[place]) if place < len(ranks) else None
-
-    return value
-
-
-def _tells_domains_apart(record: Record) -> float:
-    scores: Mapping[str, Any] = record.analysis["sources"]["domain_accuracy"]["train"]
-    return sum(percent({source: score}) for source, score in scores.items()) / len(scores)
-
-
-def _share(source: str, column: str) -> Callable[[Record], float | None]:
-    def value(record: Record) -> float | None:
-        row: Mapping[str, float] = record.analysis["sources"]["similarity"][source]
-        return 100 * row[column] / sum(row.values())
-
-    return value
-
-
-def _images(record: Record) -> int:
-    return sum(score["images"] for score in record.accuracy["last"].values())
+def _by_row(found: Found) -> dict[str, Found]:
+    rows: dict[str, Found] = {}
+    for item, record in found:
+        rows.setdefault(item.row, []).append((item, record))
+    return rows

@@ -43,9 +43,9 @@ def _missing_library(error: Exception) -> str:
 
 
 def _can_be_mended(error: Exception) -> bool:
-    from bne.errors import DataError, MissingLibraryError, TrainingError
+    from bne.errors import BneError
 
-    return isinstance(error, DataError | TrainingError | MissingLibraryError | OSError)
+    return isinstance(error, BneError | OSError)
 
 
 def _explain(error: Exception) -> None:

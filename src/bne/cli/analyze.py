@@ -12,8 +12,8 @@ from bne.cli import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bne.report.content import Analysis
-    from bne.report.run_folder import Training
+    from bne.inspection.analysis import Analysis
+    from bne.training.folder import Training
 
 EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
 
@@ -58,8 +58,10 @@ def analyze(
             raise
         message = "matplotlib is not installed; pip install 'bne[report]' brings it."
         raise DataError(message) from None
-    from bne.report.run_folder import NO_NETWORK, find_model, read_training
+    from bne.report.page import chart_library
+    from bne.training.folder import NO_NETWORK, find_model, read_training
 
+    chart_library()  # which fails before images are shown if plotly is not installed
     training = read_training(run)
     model, network = find_model(run)
     if training is None and model is None:
@@ -113,9 +115,9 @@ def _look(
     from rich.console import Console
 
     from bne.data.sources import open_images
-    from bne.recipes.checks import official_split
-    from bne.report.content import analyse_images
-    from bne.report.run_folder import held_out_images
+    from bne.inspection.analysis import analyse_images
+    from bne.recipes.inputs import official_split
+    from bne.training.folder import held_out_images
     from bne.training.model_folder import load_model
 
     method, transform, info = load_model(model)

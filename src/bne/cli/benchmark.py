@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common
+from bne.training.scores import RULES, sentence
 from bne.words import duration
 
 if TYPE_CHECKING:
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from bne.benchmark.plan import Item
     from bne.benchmark.ray import Cluster
     from bne.benchmark.tables import Found
-    from bne.benchmark.tables import Rule as OneRule
     from bne.data.images import ImageSet
     from bne.recipes.files import Experiment
+    from bne.recipes.inputs import Inputs
+    from bne.training.scores import Rule as OneRule
 
 
 def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None) -> str:
@@ -104,9 +106,9 @@ def show_table(
         Console(highlight=False, width=10_000).print(render.terminal(grid))
         return
     texts = {
-        "md": lambda: render.markdown([grid]),
-        "latex": lambda: render.latex([grid]),
-        "html": lambda: render.html([grid]),
+        "md": lambda: render.markdown(grid),
+        "latex": lambda: render.latex(grid),
+        "html": lambda: render.html(grid),
         "csv": lambda: render.comma_separated(tables),
     }
     typer.echo(texts[form](), nl=False)
@@ -115,7 +117,7 @@ def show_table(
 def check_report(file: Path) -> None:
     """Finds what would keep the page from being written, before anything is run."""
     from bne.errors import DataError
-    from bne.report.benchmark_page import chart_library
+    from bne.report.page import chart_library
 
     chart_library()
     if file.exists() and not file.is_file():  # a device would be replaced
@@ -158,18 +160,22 @@ def choose_cluster(
 
 def check(
     items: "Sequence[Item]", images: "ImageSet", split_file: Path | None, *, allow_gaps: bool
-) -> None:
+) -> "list[Inputs]":
     """Finds what is wrong with any of the runs before the first one starts."""
-    from bne.recipes.checks import check_data, check_settings
+    from bne.recipes.checks import check_settings
+    from bne.recipes.inputs import Inputs
 
     for row in {item.row: item for item in items}.values():
         check_settings(row.recipe)
-    for item in {(item.row, item.target): item for item in items}.values():
-        check_data(item.recipe, images, split_file, allow_gaps=allow_gaps)
+    return [
+        Inputs.of(item.recipe, images, split_file, allow_gaps=allow_gaps)
+        for item in {(item.row, item.target): item for item in items}.values()
+    ]
 
 
 def carry_out(
     items: "Sequence[Item]",
+    inputs: "list[Inputs]",
     images: "ImageSet",
     split_file: Path | None,
     job: "Job",
@@ -191,8 +197,10 @@ def carry_out(
             )
             readable = prepared.images
     if len(readable) < len(images):
-        check(items, readable, split_file, allow_gaps=job.allow_gaps)
-    _show_notes(items, readable, split_file)
+        inputs = check(items, readable, split_file, allow_gaps=job.allow_gaps)
+    common.show_notes(inputs)
+    for way in dict.fromkeys(one.split_by for one in inputs):
+        typer.echo(f"Held out for validation: source images, {way}.", err=True)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
@@ -205,16 +213,6 @@ def carry_out(
             if outcome.record is None:
                 failed.append(outcome)
     return failed
-
-
-def _show_notes(items: "Sequence[Item]", images: "ImageSet", split_file: Path | None) -> None:
-    """Says what one should know of the runs, and how images are held out."""
-    from bne.recipes.checks import held_out_way
-
-    recipes = {(item.row, item.target): item.recipe for item in items}.values()
-    common.show_notes(recipes, images, split_file)
-    for way in dict.fromkeys(held_out_way(recipe, split_file) for recipe in recipes):
-        typer.echo(f"Held out for validation: source images, {way}.", err=True)
 
 
 EPILOG = (
@@ -335,7 +333,7 @@ def benchmark(
     allow_gaps: common.AllowGaps = False,
     rule: Annotated[
         Rule,
-        typer.Option(help="Which epoch's network is shown; the oracle is chosen on the target."),
+        typer.Option(help=f"Rule that chooses the epoch. {' '.join(map(sentence, RULES))}"),
     ] = Rule.ALL,
     report: Annotated[
         Path | None,
@@ -357,9 +355,9 @@ def benchmark(
     from bne.benchmark.execute import Job
     from bne.benchmark.plan import choose, estimate, official_by_records, plan
     from bne.benchmark.records import outdated, read
-    from bne.benchmark.tables import RULES, find_records
+    from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
-    from bne.recipes.checks import official_split
+    from bne.recipes.inputs import official_split
 
     cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
     file = records or out / "records.jsonl"
@@ -393,8 +391,7 @@ def benchmark(
         )
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
-    if images:
-        check(left, images, split_file, allow_gaps=allow_gaps)
+    inputs = check(left, images, split_file, allow_gaps=allow_gaps) if images else []
     if dry_run:
         return show_plan(items, left, seconds, as_json)
     if report:
@@ -419,7 +416,7 @@ def benchmark(
             skip_bad=skip_bad,
             allow_gaps=allow_gaps,
         )
-        failed = carry_out(left, images, split_file, job, cluster)
+        failed = carry_out(left, inputs, images, split_file, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
     show_table(experiment, found, rules, output.value, as_json, failed)

@@ -10,7 +10,7 @@ import typer
 from bne.cli import common
 
 if TYPE_CHECKING:
-    from bne.inspection.evaluate import Shares
+    from bne.inspection.evaluate import Accuracies
 
 EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sketch"
 
@@ -56,7 +56,7 @@ def evaluate(
         _show(shares, info.domains)
 
 
-def _show(shares: "Shares", seen: tuple[str, ...]) -> None:
+def _show(shares: "Accuracies", seen: tuple[str, ...]) -> None:
     from rich.console import Console
     from rich.table import Table
 

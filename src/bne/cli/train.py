@@ -2,7 +2,6 @@
 
 import json
 import os
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,15 +10,9 @@ import typer
 from bne.cli import common
 
 if TYPE_CHECKING:
+    from bne.api import TrainedRun
     from bne.recipes.schema import Recipe
-    from bne.training.folder import Result
-    from bne.training.listeners import ClosingListener
-
-RULES = {
-    "last": "last epoch",
-    "validation": "best on source validation",
-    "oracle": "oracle: chosen on the target",
-}
+    from bne.training.events import Listener
 
 
 def show_methods(as_json: bool) -> None:
@@ -63,11 +56,11 @@ def show_recipe(recipe: "Recipe") -> None:
     typer.echo(dump(plain(recipe.to_dict())), nl=False)
 
 
-def show_result(result: "Result", folder: Path, as_json: bool) -> None:
+def show_run(run: "TrainedRun", as_json: bool) -> None:
     """Prints the accuracy on the target under every rule, and where the network is, if it is."""
     from bne.training.model_folder import TENSORS
 
-    model = folder / "model"
+    result, model = run.result, run.folder / "model"
     there = (model / TENSORS).is_file()
     if as_json:
         place = str(model) if there else None
@@ -76,16 +69,19 @@ def show_result(result: "Result", folder: Path, as_json: bool) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from bne.training.scores import pooled
+    from bne.training.scores import LABELS, RULES, pooled, sentence
 
     targets = list(result.accuracy["last"])
     both = ["together"] if len(targets) > 1 else []
-    table = Table("network of", *targets, *both, title="Accuracy on the target, in percent")
-    for rule, scores in result.accuracy.items():
+    table = Table("epoch", *targets, *both, title="Accuracy on the target, in percent")
+    rules = [rule for rule in RULES if rule in result.accuracy]
+    for rule in rules:
+        scores = result.accuracy[rule]
         shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
-        table.add_row(RULES[rule], *(f"{score.accuracy:.1f}" for score in shown))
+        table.add_row(LABELS[rule], *(f"{score.accuracy:.1f}" for score in shown))
     console = Console(markup=False, highlight=False)
     console.print(table)
+    console.print(" ".join(map(sentence, rules)))
     if result.target_images == "unlabelled":
         console.print("The target's images were part of training, without their labels.")
     if there:
@@ -93,7 +89,7 @@ def show_result(result: "Result", folder: Path, as_json: bool) -> None:
     else:
         console.print(
             f"The network is no longer in {model}; to have it again, remove "
-            f"{folder / 'result.json'} and resume the run (--resume).",
+            f"{run.folder / 'result.json'} and resume the run (--resume).",
             soft_wrap=True,
         )
 
@@ -157,89 +153,52 @@ def train(
     """Train a network on some domains and test it on one it has never seen.
 
     The images are decoded once, the first time. Everything is written to the run's folder. With
-    torchrun --nproc-per-node 2 -m bne train ... two processes share the work.
+    torchrun --nproc-per-node 2 -m bne train ... two processes train together.
     """
     if list_methods or list_recipes:
         show = show_methods if list_methods else show_recipes
         show(as_json)
         return
 
-    from bne.data.sources import open_images
-    from bne.recipes.checks import check_data, check_weights, held_out, official_split
+    from bne import api
     from bne.recipes.files import load
 
-    images = None if data is None else open_images(data)
-    domains = images.domains if images else ()
-    flags = {
-        "method": method,
-        "target": common.parse_names(target, domains) if target else None,
-        "seed": seed,
-        "weights": weights,
-    }
+    flags = {"method": method, "seed": seed, "weights": weights}
     given = {key: value for key, value in flags.items() if value is not None}
-    chosen = load(recipe, {**common.parse_settings(settings or []), **given})
-    first = os.environ.get("RANK", "0") == "0"
-    if data is not None and images is not None:
-        split_file = official_split(images, data)
-        chosen = chosen.settle_validation(official=split_file is not None)
-        check_data(chosen, images, split_file, allow_gaps=allow_gaps)
-        if dry_run:
-            common.show_notes([chosen], images, split_file)
-    if dry_run:
-        show_recipe(chosen)
-        return
-    if data is None or images is None:
-        raise typer.BadParameter("say where the images are.", param_hint="--data")
-
-    from bne.training.run import run
-
-    folder = out or Path("runs") / _name(Path(recipe).stem, chosen)
-    common.check_folder(folder, data, write=not (folder / "result.json").exists())
-    place = common.choose_device(device)
-    check_weights(chosen)
-    listeners = _listeners(tensorboard, wandb, mlflow) if first else []
-    prepared = common.prepare(images, data, cache, chosen.resize, skip_bad=skip_bad, show=first)
-    if prepared.skipped:
-        check_data(chosen, prepared.images, split_file, allow_gaps=allow_gaps)
-    if first:
-        common.show_notes([chosen], prepared.images, split_file)
-        typer.echo(held_out(chosen, prepared.images, split_file), err=True)
-    with ExitStack() as stack:
-        for listener in listeners:
-            stack.enter_context(listener)
-        result = run(
-            chosen,
-            prepared,
-            folder,
-            device=place,
-            split_file=split_file,
-            allow_gaps=allow_gaps,
-            listeners=listeners,
+    chosen = {**common.parse_settings(settings or []), **given}
+    held_out = target or chosen.pop("target", None)
+    if data is None:
+        own = {"target": api.parse_names(held_out)} if held_out else {}
+        alone = load(recipe, {**chosen, **own})
+        if not dry_run:
+            raise typer.BadParameter("say where the images are.", param_hint="--data")
+        show_recipe(alone)
+    elif dry_run:
+        inputs = api.resolve(data, held_out, recipe, chosen, allow_gaps=allow_gaps)
+        api.show_notes([inputs])
+        show_recipe(inputs.recipe)
+    else:
+        first = os.environ.get("RANK", "0") == "0"
+        run = api.train(
+            data,
+            held_out,
+            recipe=recipe,
+            out=out,
+            device=device,
             resume=resume,
+            cache=cache,
+            skip_bad=skip_bad,
+            allow_gaps=allow_gaps,
+            progress=True,
+            listeners=_listeners(tensorboard, wandb, mlflow) if first else (),
+            **chosen,
         )
-    if first:
-        show_result(result, folder, as_json)
+        if first:
+            show_run(run, as_json)
 
 
-def _name(recipe: str, chosen: "Recipe") -> str:
-    target = "+".join(chosen.target).replace("/", "-")  # a CSV may name a domain anything
-    return f"{recipe}-{chosen.method}-{target}-{chosen.seed}"
+def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["Listener"]:
+    from bne.training.listeners import MLflow, TensorBoard, WeightsAndBiases
 
-
-def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["ClosingListener"]:
-    from rich.console import Console
-
-    from bne.training.listeners import ProgressBar, ProgressLines
-    from bne.training.tracking import MLflow, TensorBoard, WeightsAndBiases
-
-    console = Console(stderr=True)
-    listeners: list[ClosingListener] = [
-        ProgressBar(console) if console.is_terminal else ProgressLines(console)
-    ]
-    if tensorboard:
-        listeners.append(TensorBoard())
-    if wandb:
-        listeners.append(WeightsAndBiases())
-    if mlflow:
-        listeners.append(MLflow())
-    return listeners
+    kinds = {TensorBoard: tensorboard, WeightsAndBiases: wandb, MLflow: mlflow}
+    return [kind() for kind, wanted in kinds.items() if wanted]

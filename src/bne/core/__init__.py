@@ -1,6 +1,6 @@
 """The method, which needs only torch, in reading order.
 
-`moments`, `norm`: statistics and the layer. `passes`: how a network runs under several rules.
-`surgery`: exchanging layers. `embedding`, `distances`, `ensemble`: the space of domains and the
-mixture. `shortcuts`, `pooling`, `kernels`: the same, faster.
+`moments`, `norm`: statistics and the layer. `passes`: how one network runs under several rules.
+`surgery`: exchanging layers. `embedding`, `distances`, `prediction`, `ensemble`: the space of
+domains and the mixture. `convert`: the way in. `shortcuts`, `kernels`: the same, faster.
 """

@@ -39,7 +39,7 @@ def image_moments(samples: Tensor) -> Moments:
     return Moments(mean.view_as(var), var)
 
 
-def pool(members: Moments, share: Tensor, group: Tensor | None = None) -> Moments:
+def combine(members: Moments, share: Tensor, group: Tensor | None = None) -> Moments:
     """Moments of groups, from those of their members, by the law of total variance.
 
     Args:
@@ -83,7 +83,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype.itemsize >= 4 else x.float()
 
 
-def pool_across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
+def combine_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
     """Pools every process's domain statistics, (K, C), by its number of values, (K,)."""
     channels = local.mean.shape[1]
     packed = torch.cat([count.unsqueeze(1), *local], dim=1)
@@ -91,7 +91,7 @@ def pool_across_processes(local: Moments, count: Tensor) -> tuple[Moments, Tenso
     counts, means, variances = everyone.transpose(0, 1).split([1, channels, channels], dim=2)
     total = counts.sum(1)
     share = counts / total.clamp_min(1).unsqueeze(1)
-    return pool(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
+    return combine(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
 
 
 class _Gather(torch.autograd.Function):

@@ -25,9 +25,9 @@ from bne.core.kernels import kernels_for
 from bne.core.moments import (
     Moments,
     at_least_float32,
+    combine,
+    combine_processes,
     image_moments,
-    pool,
-    pool_across_processes,
     samples_of,
     values_per_channel,
 )
@@ -278,10 +278,10 @@ class DomainBatchNorm(nn.Module):
         each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
         belongs = ((domains == each) & members).to(own.mean.dtype)  # (K, N)
         count = belongs.sum(1)
-        batch = pool(own, belongs / count.clamp_min(1).unsqueeze(1), domains)
+        batch = combine(own, belongs / count.clamp_min(1).unsqueeze(1), domains)
         count = count * values_per_channel(samples)
         if self._pools_processes():
-            batch, count = pool_across_processes(batch, count)
+            batch, count = combine_processes(batch, count)
         population = self.population
         present = count > 1
         if population is not None and track and self.track_running_stats:

@@ -1,7 +1,18 @@
 """Passes through a network: how its layers normalize, and what passes of the same images share.
 
-An image runs under its own statistics and once under each domain. These runs are the same until
-the first batch norm, so a convolution of the images themselves runs once for all.
+One network serves many passes: each image under its own statistics, and once under each domain. A
+pass sets a rule. Every batch-norm layer hands its input to the rule, which normalizes it:
+
+    ensemble        with Pass(passes, rule): model(images)
+                          |
+    model           conv -> batch norm -> relu -> conv -> batch norm -> ...
+                               |    ^                         |    ^
+    rule                   rule(layer, x)                 rule(layer, x)
+                               |    |                         |    |
+    layer                  layer.by_domain, by_instance or by_mixture
+
+The passes are the same until the first batch norm, so a convolution of the images themselves runs
+once for all.
 """
 
 import threading
@@ -114,15 +125,15 @@ class _Convolution(nn.Module):
 
 
 class SharedConv1d(_Convolution, nn.Conv1d):
-    """See `share`."""
+    """See `start_sharing`."""
 
 
 class SharedConv2d(_Convolution, nn.Conv2d):
-    """See `share`."""
+    """See `start_sharing`."""
 
 
 class SharedConv3d(_Convolution, nn.Conv3d):
-    """See `share`."""
+    """See `start_sharing`."""
 
 
 _SHARED: dict[type[nn.Module], type[nn.Module]] = {
@@ -133,15 +144,15 @@ _SHARED: dict[type[nn.Module], type[nn.Module]] = {
 _PLAIN = {shared: plain for plain, shared in _SHARED.items()}
 
 
-def share(module: nn.Module, passes: Passes) -> None:
+def start_sharing(module: nn.Module, passes: Passes) -> None:
     """Lets a plain convolution run once for images that run several times."""
     if type(module) in _SHARED:
         module.__class__ = _SHARED[type(module)]
         module.passes = passes  # type: ignore[assignment]
 
 
-def unshare(module: nn.Module) -> None:
-    """Undoes `share`."""
+def stop_sharing(module: nn.Module) -> None:
+    """Undoes `start_sharing`."""
     if type(module) in _PLAIN:
         module.__class__ = _PLAIN[type(module)]
         del module.passes

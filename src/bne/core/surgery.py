@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
-from bne.core.moments import Moments, at_least_float32, pool
+from bne.core.moments import Moments, at_least_float32, combine
 from bne.core.norm import FUSED, DomainBatchNorm
-from bne.core.passes import Passes, share, unshare
-from bne.core.pooling import fuse, unfuse
+from bne.core.passes import Passes, start_sharing, stop_sharing
+from bne.core.shortcuts import fuse, unfuse
 
 Momentum = float | None | Literal["keep"]
 
@@ -87,7 +87,7 @@ def install(
         )
     if shortcuts:
         for module in _before(next(iter(layers)), model):
-            share(module, passes)
+            start_sharing(module, passes)
         for module in model.modules():
             fuse(module)
     return _exchange(model, layers)
@@ -104,7 +104,7 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
         layer: _plain_layer(layer, domain) for layer in domain_layers(model)
     }
     for module in model.modules():
-        unshare(module)
+        stop_sharing(module)
         unfuse(module)
     return _exchange(model, layers)
 
@@ -197,7 +197,7 @@ def _pooled(population: Moments) -> Moments:
     first = [statistic[0] for statistic in population]
     differences = Moments(*(statistic - statistic[0] for statistic in population))
     share = torch.full_like(population.mean[:, 0], 1 / len(population.mean))
-    return Moments(*map(torch.add, first, pool(differences, share)))
+    return Moments(*map(torch.add, first, combine(differences, share)))
 
 
 def _exchange(model: nn.Module, layers: dict[nn.Module, nn.Module]) -> nn.Module:

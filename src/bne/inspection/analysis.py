@@ -1,171 +1,255 @@
-"""What a trained model did: its branches, its weights, and where images lie among its domains.
-
-Only sums are kept from one batch to the next.
-"""
+"""A trained model on images: figures for records, and all that a page about it shows."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from bne.core.ensemble import DomainEnsemble
-from bne.inspection.numbers import Sums, calibration, calibration_error, confusion
-from bne.inspection.observe import View, branches, check_finite, ranking_distance, view
-from bne.training.inputs import autocast, effective
-from bne.training.scores import batches
+from bne.data.feed import Feed
+from bne.inspection import numbers as figures
+from bne.inspection.examples import Example, describe, remarkable
+from bne.inspection.maps import Map, choose_layers, make_maps
+from bne.inspection.observe import branches, observe, sample
+from bne.training.runtime import autocast, effective
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
-    from torch import Tensor
+    from bne.data.cache import PreparedImages
+    from bne.data.transform import EvalTransform
+    from bne.inspection.numbers import Numbers
+    from bne.inspection.observe import Observed
+    from bne.methods import Method
+    from bne.training.model_folder import ModelInfo, Trained
 
-    from bne.training.model_folder import Trained
+POINTS = 2000  # on a map: more take long to lay out, and their pictures fill the page
+DISTANCES = 60_000  # on a map, each in several maps: as many points as that allows
+NO_BRANCHES = "This method weighs no branches: there are no weights, similarities or maps."
+NO_POINTS = "This method compares no statistics: there are no similarities, layers or maps."
+HELD_OUT = "All images drawn of {} were held out from training: draw more (--images) to place it."
+NONE_SEEN = (
+    "No image is of a domain that has a branch: how well domains are told apart is not known."
+)
+FEW_POINTS = "There are too few images for a map."
+SAME_WEIGHTS = "All images have the same weights: none is more confident or mixed than another."
 
 
 def analyse(trained: Trained) -> dict[str, Any]:
-    """Numbers, ready for JSON, of all images of the target and of the source domains.
+    """Figures for the record of a run, ready for JSON, of all images of targets and sources.
 
-    `target` has, by target domain: `accuracy` of the method's `prediction` and, if it weighs
-    branches, `by_rank` (nearest branch first), `by_branch` and `by_weighting` (tested with other
-    distances than it was trained with); mean `weights`; `calibration_error` (15 bins);
-    `confusion`, a row a true class. `sources`, of methods that weigh branches, has by source
-    domain: mean `weights` and `similarity` (1 / distance) of training images to every branch;
-    `domain_accuracy` of training and held-out images; and `layers`, the share of each in the
-    distances and the domain accuracy it has alone.
+    `target` has, by target domain, `accuracy`, `calibration_error`, `confusion` and, if branches
+    are weighed, mean `weights`. `sources`, if branches are weighed, has by source domain mean
+    `weights` and `similarity` of training images, `domain_accuracy` of training and of held-out
+    images, and `layers`; see `bne.inspection.numbers`.
 
     Raises:
-        DataError: An answer is no number.
+        DataError: An answer is not finite.
     """
-    device = trained.device
-    precision = effective(trained.recipe.precision, device)
-    with torch.inference_mode(), autocast(precision, device):
-        report: dict[str, Any] = {"target": _target(trained)}
-        if names := branches(trained.method):
-            report = {"branches": list(names), **report, "sources": _sources(trained, names)}
-    return report
-
-
-def _target(trained: Trained) -> dict[str, Any]:
-    names = branches(trained.method)
-    sums, finite = Sums(), torch.tensor(True, device=trained.device)
-    for domain in trained.recipe.target:
-        for images, labels in _batches(trained, trained.prepared.images.indices_of([domain])):
-            if names:
-                seen = view(trained.method, images)
-                logits, sound = seen.logits, seen.is_finite()
-                _count_branches(sums, domain, seen, labels)
-            else:
-                logits = trained.method.predict(images)
-                sound = logits.isfinite().all()
-            finite = finite & sound
-            answers = logits.argmax(1)
-            classes = logits.shape[1]
-            sums.add("images", domain, value=torch.ones_like(labels).sum())
-            sums.add("prediction", domain, value=(answers == labels).sum())
-            sums.add("calibration", domain, value=calibration(logits, labels))
-            sums.add("confusion", domain, value=confusion(answers, labels, classes))
-    check_finite(finite)
-    domains = sums.names("images")
-    report: dict[str, Any] = {
-        "accuracy": {"prediction": _scores(sums, "prediction")},
-        "calibration_error": {d: calibration_error(sums.get("calibration", d)) for d in domains},
-        "confusion": {d: sums.get("confusion", d) for d in domains},
+    device, splits, images = trained.device, trained.splits, trained.prepared.images
+    targets = trained.recipe.target
+    members = {domain: images.indices_of([domain]) for domain in targets}
+    held_out = {number for split in splits.values() for number in split.validation}
+    if branches(trained.method):
+        members |= {domain: [*split.train, *split.validation] for domain, split in splits.items()}
+    with autocast(effective(trained.recipe.precision, device), device):
+        observed = observe(
+            trained.method,
+            trained.transform,
+            images.classes,
+            trained.prepared,
+            trained.feed,
+            members,
+            held_out=held_out,
+        )
+    rows = observed.rows(targets)
+    target = figures.answers(observed, rows)
+    del target["reliability"]
+    if not observed.branches:
+        return {"target": target}
+    target["weights"] = figures.means(observed, observed.weights, rows)
+    train, validation = (observed.rows(splits, held_out=which) for which in (False, True))
+    sources = {
+        "weights": figures.means(observed, observed.weights, train),
+        "domain_accuracy": {
+            "train": figures.domain_accuracy(observed, train),
+            "validation": figures.domain_accuracy(observed, validation),
+        },
     }
-    if names:
-        ranks = [_scores(sums, "rank", place=k) for k in range(len(names))]
-        own = {name: _scores(sums, "branch", place=k) for k, name in enumerate(names)}
-        others = {n: _scores(sums, "weighting", n) for n in sums.names("weighting")}
-        report["accuracy"] |= {"by_rank": ranks, "by_branch": own, "by_weighting": others}
-        report["weights"] = _means(sums, "weights", names)
-    return report
+    if observed.known is not None:
+        sources["similarity"] = figures.similarity(observed, train)
+        sources["layers"] = figures.layers(observed, train)
+    return {"branches": list(observed.branches), "target": target, "sources": sources}
 
 
-def _count_branches(sums: Sums, domain: str, seen: View, labels: Tensor) -> None:
-    truth = labels.unsqueeze(1)
-    sums.add("branch", domain, value=(seen.branch_answers() == truth).sum(0))
-    sums.add("rank", domain, value=(seen.ranked_answers() == truth).sum(0))
-    sums.add("weights", domain, value=seen.weights.double().sum(0))
-    for name, weights in seen.other_weights().items():
-        value = (seen.answers_under(weights) == labels).sum()
-        sums.add("weighting", name, domain, value=value)
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """A trained model on some images, as a page shows it.
 
+    Attributes:
+        info: facts about the model.
+        prepared: the images.
+        observed: what the model says of those drawn.
+        numbers: figures, see `page_numbers`.
+        maps: maps of all layers together, then of single ones; none where there is no such space.
+        points: the images on the maps, in their order.
+        examples: images worth a look, by what they are.
+        seed: seed of the draw and of the maps.
+        data: name of the data.
+        network: which of a run's networks the model is, in a sentence.
+    """
 
-def _sources(trained: Trained, names: Sequence[str]) -> dict[str, Any]:
-    parts = {"train": Sums(), "validation": Sums()}
-    for source, split in trained.splits.items():
-        for part, sums in parts.items():
-            for images, labels in _batches(trained, getattr(split, part)):
-                seen = view(trained.method, images)
-                sums.add("images", source, value=torch.ones_like(labels).sum())
-                if source in names:
-                    right = seen.nearness.argmax(1) == names.index(source)
-                    sums.add("domain", source, value=right.sum())
-                if part == "train":
-                    _locate(sums, source, seen, trained.method.net, names)
-    train = parts["train"]
-    report: dict[str, Any] = {
-        "weights": _means(train, "weights", names),
-        "domain_accuracy": {part: _scores(sums, "domain") for part, sums in parts.items()},
-    }
-    if train.names("similarity"):
-        report |= {"similarity": _means(train, "similarity", names), "layers": _layers(train)}
-    return report
+    info: ModelInfo
+    prepared: PreparedImages
+    observed: Observed
+    numbers: Numbers
+    maps: Sequence[Map]
+    points: Sequence[Example]
+    examples: Mapping[str, Sequence[Example]]
+    seed: int
+    data: str = ""
+    network: str = ""
 
+    @property
+    def seen(self) -> tuple[str, ...]:
+        """The domains of the images that the model was trained on."""
+        return tuple(name for name in self.observed.domains if name in self.info.domains)
 
-def _locate(
-    sums: Sums, source: str, seen: View, net: torch.nn.Module, names: Sequence[str]
-) -> None:
-    """Adds up where training images of a source lie among the domains, layer by layer too."""
-    sums.add("weights", source, value=seen.weights.double().sum(0))
-    if seen.points is None or seen.known is None:
-        return
-    assert isinstance(net, DomainEnsemble)
-    distance = ranking_distance(net)
-    smallest = torch.finfo(seen.nearness.dtype).tiny
-    sums.add("similarity", source, value=(-seen.nearness).clamp_min(smallest).reciprocal().sum(0))
-    for layer in seen.points.layers:
-        alone = distance(seen.points.select([layer]), seen.known.select([layer]))
-        sums.add("layer distance", layer, value=alone.double().sum())
-        if source in names:
-            right = alone.argmin(1) == names.index(source)
-            sums.add("layer domain", layer, source, value=right.sum())
-
-
-def _layers(sums: Sums) -> dict[str, Any]:
-    distances = {layer: sums.get("layer distance", layer) for layer in sums.names("layer distance")}
-    total = sum(distances.values()) or 1.0
-    return {
-        layer: {"share": own / total, "domain_accuracy": _scores(sums, "layer domain", layer)}
-        for layer, own in distances.items()
-    }
-
-
-def _batches(trained: Trained, numbers: Sequence[int]) -> Iterator[tuple[Tensor, Tensor]]:
-    """Normalised images, (B, 3, size, size), and labels, (B,), on the device."""
-    if numbers:
-        for images, labels in trained.feed.gather(batches(torch.as_tensor(numbers))):
-            yield trained.transform(images), labels
-
-
-def _scores(sums: Sums, *what: str, place: int | None = None) -> dict[str, dict[str, int]]:
-    """By domain; `place` chooses from counts of several things."""
-    counts = {domain: sums.get(*what, domain) for domain in sums.names(*what)}
-    return {
-        domain: {
-            "correct": count if place is None else count[place],
-            "images": sums.get("images", domain),
+    @property
+    def images(self) -> dict[str, dict[str, int]]:
+        """By domain: how many were used, how many of these held out, and how many there are."""
+        return {
+            domain: {
+                "used": len(rows),
+                "held_out": int(self.observed.held_out[rows].sum()),
+                "there": len(self.prepared.images.indices_of([domain])),
+            }
+            for domain, rows in self.observed.rows().items()
         }
-        for domain, count in counts.items()
-    }
 
+    @property
+    def chosen(self) -> int:
+        """The image whose distances are drawn first, a row of the maps: a typical unseen one.
 
-def _means(sums: Sums, what: str, names: Sequence[str]) -> dict[str, dict[str, float]]:
-    """By domain and branch."""
-    return {
-        domain: {
-            name: total / sums.get("images", domain)
-            for name, total in zip(names, sums.get(what, domain), strict=True)
+        Its weights are nearest to the mean of its domain, the first unseen one if there is any.
+        """
+        weights = self.observed.weights[self.observed.mapped]
+        unseen = [point.domain for point in self.points if point.domain not in self.seen]
+        first = [*unseen, self.points[0].domain][0]
+        rows = torch.tensor([i for i, p in enumerate(self.points) if p.domain == first])
+        off = (weights[rows] - weights[rows].mean(0)).abs().sum(1)
+        return int(rows[off.argmin()])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, texts and lists, for JSON."""
+        return {
+            "model": {
+                "method": self.info.method,
+                "backbone": self.info.backbone,
+                "trained_on": list(self.info.domains),
+                "classes": list(self.info.classes),
+                "bne": self.info.bne,
+            },
+            "images": self.images,
+            "seed": self.seed,
+            "branches": list(self.observed.branches),
+            **self.numbers,
+            "examples": {
+                kind: [asdict(one) for one in found] for kind, found in self.examples.items()
+            },
+            "map_images": [point.name for point in self.points],
+            "maps": {
+                one.name: {"images": one.images.tolist(), "domains": one.domains.tolist()}
+                for one in self.maps
+            },
         }
-        for domain in sums.names(what)
+
+
+def analyse_images(
+    method: Method,
+    transform: EvalTransform,
+    info: ModelInfo,
+    prepared: PreparedImages,
+    domains: Sequence[str],
+    *,
+    layers: Sequence[str] | None = None,
+    images: int = 500,
+    held_out: Collection[int] = (),
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> Analysis:
+    """Shows images to a trained model, in float32, and studies what it says of them.
+
+    Args:
+        method: the model, on the device, in evaluation mode.
+        transform: the step from prepared images to its input.
+        info: facts about the model.
+        prepared: the images.
+        domains: names of domains to study, seen or not.
+        layers: layers to map; by default the first, the middle and the last.
+        images: the most images of each domain, drawn at random.
+        held_out: numbers of images of source domains that were held out from training.
+        seed: seed of the draw and of the maps.
+        device: device to compute on.
+
+    Raises:
+        DataError: A domain, class or layer is unknown, or an answer is not finite.
+    """
+    if layers is not None and isinstance(method.net, DomainEnsemble):
+        choose_layers(method.net.domain_embeddings().layers, layers)  # before images are shown
+    members = sample(prepared.images, domains, images, seed)
+    each = max(1, min(POINTS, DISTANCES // max(1, len(info.domains))) // len(members))
+    observed = observe(
+        method,
+        transform,
+        info.classes,
+        prepared,
+        Feed(prepared, device),
+        members,
+        held_out=held_out,
+        points=each,
+    )
+    numbers = page_numbers(observed)
+    examples = remarkable(observed, prepared.images)
+    maps = make_maps(observed, layers, seed)
+    mapped = observed.mapped.tolist() if maps else []
+    shown = [describe(observed, prepared.images, row) for row in mapped]
+    if observed.known is not None and not maps:
+        numbers["left_out"].append(FEW_POINTS)
+    if observed.branches and not examples:
+        numbers["left_out"].append(SAME_WEIGHTS)
+    return Analysis(info, prepared, observed, numbers, maps, shown, examples, seed)
+
+
+def page_numbers(observed: Observed) -> Numbers:
+    """Figures for a page, ready for JSON, all of them by domain; see `bne.inspection.numbers`.
+
+    `accuracy`, `calibration_error`, `reliability` and `confusion` are of all images. `weights`,
+    `similarity`, `similarity_share` (the same with rows that add up to 1), `domain_accuracy` and
+    `layers` (of seen domains) are of images that were not held out from training. What does not
+    apply is absent, and `left_out` says why, in sentences.
+    """
+    numbers = figures.answers(observed, observed.rows())
+    if not observed.branches:
+        return {**numbers, "left_out": [NO_BRANCHES]}
+    rows = observed.rows(held_out=False)
+    numbers["weights"] = figures.means(observed, observed.weights, rows)
+    numbers["domain_accuracy"] = figures.domain_accuracy(observed, rows)
+    seen = {name: rows[name] for name in numbers["domain_accuracy"]}
+    if observed.known is not None and rows:
+        numbers["similarity"] = figures.similarity(observed, rows)
+        numbers["similarity_share"] = {
+            domain: {name: value / sum(row.values()) for name, value in row.items()}
+            for domain, row in numbers["similarity"].items()
+        }
+        if seen:
+            numbers["layers"] = figures.layers(observed, seen)
+    missing = ", ".join(name for name in observed.domains if name not in rows)
+    reasons = {
+        HELD_OUT.format(missing): missing,
+        NONE_SEEN: not seen,
+        NO_POINTS: observed.known is None,
     }
+    return {**numbers, "left_out": [sentence for sentence, holds in reasons.items() if holds]}

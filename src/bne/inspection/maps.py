@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bne.core.embedding import Embedding
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -14,8 +15,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bne.core.embedding import Embedding
-    from bne.inspection.observe import Location, Observed
+    from bne.inspection.observe import Observed
 
 COMPONENTS = 50
 PERPLEXITY = 30.0
@@ -28,10 +28,10 @@ class Map:
     """M images and K domains in the plane.
 
     Attributes:
-        name: of the layer, or `ALL_LAYERS`.
-        images: (M, 2).
-        domains: (K, 2).
-        distances: (M, K), of the images from the domains, as the model measures them.
+        name: name of the layer, or `ALL_LAYERS`.
+        images: (M, 2), places of the images.
+        domains: (K, 2), places of the domains.
+        distances: (M, K), distances of the images from the domains, as the model measures them.
     """
 
     name: str
@@ -57,32 +57,22 @@ def choose_layers(there: Sequence[str], wanted: Sequence[str] | None) -> list[st
     return list(dict.fromkeys(wanted))
 
 
-def make_maps(observed: Observed, layers: Sequence[str], seed: int) -> list[Map]:
-    """One map of all layers together and one of each that is named; none of too few points."""
-    location, weighing = observed.location, observed.weighing
-    if location is None or weighing is None:
+def make_maps(observed: Observed, layers: Sequence[str] | None, seed: int) -> list[Map]:
+    """One map of all layers together, then one of each that is chosen; none of too few points."""
+    points, known = observed.points, observed.known
+    if points is None or known is None or len(points) + len(known) < FEWEST:
         return []
-    if len(location.points) + len(location.known) < FEWEST:
-        return []
-    everywhere = -weighing.nearness[location.rows].double().numpy()
-    maps = [_map(ALL_LAYERS, location, location.points.layers, everywhere, seed)]
-    for layer in layers:
-        distances = location.layer_distances[layer][location.rows].double().numpy()
-        maps.append(_map(layer, location, [layer], distances, seed))
+    there = points.layers
+    wanted = {ALL_LAYERS: (there, -observed.nearness)}
+    for layer in choose_layers(there, layers):
+        wanted[layer] = ((layer,), observed.layer_distances[:, there.index(layer)])
+    both = Embedding.cat([points, known])
+    maps = []
+    for name, (compared, distances) in wanted.items():
+        flat = flatten(_vectors(both.select(compared)), seed)
+        own = distances[observed.mapped].double().numpy()
+        maps.append(Map(name, flat[: len(points)], flat[len(points) :], own))
     return maps
-
-
-def _map(
-    name: str,
-    location: Location,
-    layers: Sequence[str],
-    distances: NDArray[np.float64],
-    seed: int,
-) -> Map:
-    images = _vectors(location.points.select(layers))
-    domains = _vectors(location.known.select(layers))
-    flat = flatten(np.concatenate([images, domains]), seed)
-    return Map(name, flat[: len(images)], flat[len(images) :], distances)
 
 
 def flatten(points: NDArray[np.float64], seed: int) -> NDArray[np.float64]:

@@ -1,4 +1,7 @@
-"""The latent space of a trained model in numbers, from what it said of single images."""
+"""Every figure of a trained model, from what it said of single images.
+
+A figure is by domain, of the rows that `Observed.rows` gives.
+"""
 
 from __future__ import annotations
 
@@ -7,207 +10,125 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
-    from bne.inspection.observe import Location, Observed, Weighing
+    from bne.inspection.observe import Observed
+
+    Rows = Mapping[str, Tensor]
 
 BINS = 15
-
-
-class Sums:
-    """Named sums that grow batch by batch without the host waiting for the device."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, ...], Tensor] = {}
-
-    def add(self, *name: str, value: Tensor) -> None:
-        """Adds a tensor, of the same shape under the same name."""
-        value = value.double() if value.is_floating_point() else value.long()
-        self._sums[name] = self._sums[name] + value if name in self._sums else value
-
-    def get(self, *name: str) -> Any:
-        """The sum, as a number or nested lists of numbers."""
-        return self._sums[name].tolist()
-
-    def names(self, *start: str) -> list[str]:
-        """What follows `start` in the names, in the order they first came."""
-        depth = len(start)
-        return list(dict.fromkeys(n[depth] for n in self._sums if n[:depth] == start))
-
-
-def calibration(logits: Tensor, labels: Tensor) -> Tensor:
-    """Images, confidence and correct answers in each of 15 equal bins of confidence, (3, 15).
-
-    Args:
-        logits: (N, classes).
-        labels: (N,).
-    """
-    confidence, answers = logits.double().softmax(1).max(1)
-    bins = (confidence * BINS).long().clamp(0, BINS - 1)  # of NaN too: others tell of it
-    counted = torch.stack([torch.ones_like(confidence), confidence, (answers == labels).double()])
-    return counted.new_zeros(3, BINS).index_add_(1, bins, counted)
-
-
-def calibration_error(bins: list[list[float]]) -> float:
-    """The expected calibration error: the mean gap of confidence and accuracy, in [0, 1]."""
-    count, confidence, correct = bins
-    return sum(abs(a - b) for a, b in zip(confidence, correct, strict=True)) / sum(count)
-
-
-def confusion(answers: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """(classes, classes): how many images of each class, a row, were taken for each, a column.
-
-    Args:
-        answers: (N,).
-        labels: (N,).
-        classes: how many there are.
-    """
-    pairs = labels * classes + answers
-    counts = pairs.new_zeros(classes * classes).index_add_(0, pairs, torch.ones_like(pairs))
-    return counts.view(classes, classes)
-
-
 Numbers = dict[str, Any]
-
-NO_BRANCHES = (
-    "This method has no branches that it weighs: there are no weights, no similarities and no map."
-)
-NO_POINTS = (
-    "This method does not weigh its branches by distances in the space of domains: there are no "
-    "similarities, no layers to compare and no map."
-)
-HELD_OUT = (
-    "Of {} only images that were held out from training were drawn: more images (--images) are "
-    "needed to say where such a domain lies."
-)
-NONE_SEEN = (
-    "None of these images is of a domain that the model has a branch of: nothing can be said of "
-    "how well it tells domains apart."
-)
+Scores = dict[str, dict[str, int]]
 
 
-def latent_numbers(observed: Observed) -> Numbers:
-    """Numbers, ready for JSON, named as in `bne.inspection.analysis`, all of them by domain.
-
-    `accuracy` of the `prediction` and, of methods that weigh branches, `by_rank` (nearest branch
-    first), `by_branch` and `by_weighting`; `calibration_error` and `reliability` (15 bins);
-    `confusion`, a row a true class; mean `weights`; `similarity` (mean 1 / distance) and
-    `similarity_share`, the same with rows that add up to 1; `domain_accuracy`; and `layers`, the
-    share of each in the distances of images of seen domains, and the domain accuracy it has
-    alone. Answers are scored on all images; where domains lie, from `weights` on, is told from
-    images that were not held out from training. What does not apply is absent, and `left_out`
-    says why, in sentences.
-    """
-    everything = {domain: observed.rows_of(domain) for domain in observed.domains}
-    bins = {d: calibration(observed.logits[r], observed.truth[r]) for d, r in everything.items()}
-    numbers: Numbers = {
-        "accuracy": {"prediction": _scores(observed, observed.answers)},
-        "calibration_error": {d: calibration_error(counts.tolist()) for d, counts in bins.items()},
-        "reliability": {d: _reliability(counts) for d, counts in bins.items()},
-        "confusion": {d: _confusion(observed, rows) for d, rows in everything.items()},
-        "left_out": [],
-    }
-    if observed.weighing is None:
-        return {**numbers, "left_out": [NO_BRANCHES]}
-    _add_branches(numbers, observed, observed.weighing)
-    if observed.location is None:
-        numbers["left_out"].append(NO_POINTS)
-    else:
-        _add_location(numbers, observed, observed.weighing, observed.location)
-    return numbers
-
-
-def _add_branches(numbers: Numbers, observed: Observed, weighing: Weighing) -> None:
-    answers = {
-        "by_branch": dict(zip(observed.branches, weighing.by_branch.unbind(1), strict=True)),
-        "by_weighting": weighing.by_weighting,
-    }
-    for what, by_name in answers.items():
-        numbers["accuracy"][what] = {name: _scores(observed, own) for name, own in by_name.items()}
-    ranks = weighing.by_rank.unbind(1)
-    numbers["accuracy"]["by_rank"] = [_scores(observed, own) for own in ranks]
-    if only := [d for d in observed.domains if not len(observed.placed_rows_of(d))]:
-        numbers["left_out"].append(HELD_OUT.format(", ".join(only)))
-    numbers["weights"] = _means(observed, weighing.weights)
-    nearest = weighing.nearness.argmax(1)
-    numbers["domain_accuracy"] = _domain_scores(observed, nearest)
-    if not numbers["domain_accuracy"]:
-        numbers["left_out"].append(NONE_SEEN)
-
-
-def _add_location(
-    numbers: Numbers, observed: Observed, weighing: Weighing, location: Location
-) -> None:
-    smallest = torch.finfo(weighing.nearness.dtype).tiny
-    similarity = _means(observed, (-weighing.nearness).clamp_min(smallest).reciprocal())
-    if not similarity:
-        return
-    numbers["similarity"] = similarity
-    numbers["similarity_share"] = {
-        domain: {name: value / sum(row.values()) for name, value in row.items()}
-        for domain, row in similarity.items()
-    }
-    if not numbers["domain_accuracy"]:
-        return
-    rows = torch.cat([observed.placed_rows_of(domain) for domain in numbers["domain_accuracy"]])
-    totals = {
-        layer: float(own[rows].double().sum()) for layer, own in location.layer_distances.items()
-    }
-    whole = sum(totals.values()) or 1.0
-    numbers["layers"] = {
-        layer: {
-            "share": totals[layer] / whole,
-            "domain_accuracy": _domain_scores(observed, own.argmin(1)),
-        }
-        for layer, own in location.layer_distances.items()
-    }
-
-
-def _score(right: Tensor) -> dict[str, int]:
-    return {"correct": int(right.sum()), "images": len(right)}
-
-
-def _scores(observed: Observed, answers: Tensor) -> dict[str, dict[str, int]]:
-    right = answers == observed.truth
-    return {domain: _score(right[observed.rows_of(domain)]) for domain in observed.domains}
-
-
-def _domain_scores(observed: Observed, nearest: Tensor) -> dict[str, dict[str, int]]:
-    """How many images of each domain that has a branch lie nearest to it; `nearest` is (N,)."""
+def scores(right: Tensor, rows: Rows) -> Scores:
+    """Correct answers, which `right`, (N,), tells, and images."""
     return {
-        domain: _score(nearest[rows] == observed.branches.index(domain))
-        for domain, rows in _placed(observed).items()
-        if domain in observed.branches
+        name: {"correct": int(right[own].sum()), "images": len(own)} for name, own in rows.items()
     }
 
 
-def _means(observed: Observed, values: Tensor) -> dict[str, dict[str, float]]:
-    """Of (N, K), by domain and branch."""
-    means = {d: values[rows].double().mean(0).tolist() for d, rows in _placed(observed).items()}
-    return {d: dict(zip(observed.branches, row, strict=True)) for d, row in means.items()}
+def accuracy(observed: Observed, rows: Rows) -> Numbers:
+    """Scores of the `prediction` and, if branches are weighed, of other answers.
+
+    Those are `by_rank` (nearest branch first), `by_branch`, and `by_weighting` (of the same
+    branches under the weights that other distances give).
+    """
+
+    def of(answers: Tensor) -> Scores:
+        return scores(answers == observed.truth, rows)
+
+    def named(names: Sequence[str], answers: Tensor) -> dict[str, Scores]:
+        return dict(zip(names, map(of, answers.unbind(1)), strict=True))
+
+    found: Numbers = {"prediction": of(observed.answers)}
+    if observed.branches:
+        found["by_rank"] = [of(answers) for answers in observed.by_rank.unbind(1)]
+        found["by_branch"] = named(observed.branches, observed.by_branch)
+        found["by_weighting"] = named(observed.weightings, observed.by_weighting)
+    return found
 
 
-def _placed(observed: Observed) -> dict[str, Tensor]:
-    """The rows that say where each domain lies, of those that have any."""
-    rows = {domain: observed.placed_rows_of(domain) for domain in observed.domains}
-    return {domain: own for domain, own in rows.items() if len(own)}
+def reliability(observed: Observed, rows: Rows) -> dict[str, list[dict[str, float]]]:
+    """Mean confidence, accuracy and images of each of 15 equal bins of confidence with images."""
+    bins = (observed.confidence * BINS).long().clamp_max(BINS - 1)
+    right = (observed.answers == observed.truth).double()
+    return {
+        name: [
+            {
+                "confidence": float(observed.confidence[inside].mean()),
+                "accuracy": float(right[inside].mean()),
+                "images": len(inside),
+            }
+            for inside in (own[bins[own] == place] for place in range(BINS))
+            if len(inside)
+        ]
+        for name, own in rows.items()
+    }
 
 
-def _confusion(observed: Observed, rows: Tensor) -> list[list[int]]:
+def calibration_error(bins: Sequence[Mapping[str, float]]) -> float:
+    """Expected calibration error: the mean gap between confidence and accuracy, in [0, 1]."""
+    gaps = sum(one["images"] * abs(one["confidence"] - one["accuracy"]) for one in bins)
+    return gaps / sum(one["images"] for one in bins)
+
+
+def confusion(observed: Observed, rows: Rows) -> dict[str, list[list[int]]]:
+    """Images of each true class, a row, by predicted class, a column."""
     classes = len(observed.classes)
-    counts: list[list[int]] = confusion(
-        observed.answers[rows], observed.truth[rows], classes
-    ).tolist()
-    return counts
+    pairs = observed.truth * classes + observed.answers
+    return {
+        name: torch.bincount(pairs[own], minlength=classes**2).view(classes, classes).tolist()
+        for name, own in rows.items()
+    }
 
 
-def _reliability(bins: Tensor) -> list[dict[str, float]]:
-    """Mean confidence, accuracy and images of each bin, (3, bins), that has images."""
-    columns: Sequence[Sequence[float]] = bins.T.tolist()
-    return [
-        {"confidence": sure / count, "accuracy": right / count, "images": int(count)}
-        for count, sure, right in columns
-        if count
-    ]
+def answers(observed: Observed, rows: Rows) -> Numbers:
+    """All that answers tell: `accuracy`, `calibration_error`, `reliability` and `confusion`."""
+    bins = reliability(observed, rows)
+    return {
+        "accuracy": accuracy(observed, rows),
+        "calibration_error": {name: calibration_error(own) for name, own in bins.items()},
+        "reliability": bins,
+        "confusion": confusion(observed, rows),
+    }
+
+
+def means(observed: Observed, values: Tensor, rows: Rows) -> dict[str, dict[str, float]]:
+    """Means of (N, K), by domain and branch."""
+    return {
+        name: dict(zip(observed.branches, values[own].double().mean(0).tolist(), strict=True))
+        for name, own in rows.items()
+    }
+
+
+def similarity(observed: Observed, rows: Rows) -> dict[str, dict[str, float]]:
+    """Means of 1 / distance, by domain and branch."""
+    smallest = torch.finfo(observed.nearness.dtype).tiny
+    return means(observed, (-observed.nearness).clamp_min(smallest).reciprocal(), rows)
+
+
+def domain_accuracy(observed: Observed, rows: Rows, nearness: Tensor | None = None) -> Scores:
+    """Images that lie nearest to their own domain, of the domains that have a branch.
+
+    `nearness`, (N, K), is by default that in all layers.
+    """
+    nearest = (observed.nearness if nearness is None else nearness).argmax(1)
+    places = {name: place for place, name in enumerate(observed.branches)}
+    own = torch.tensor([places.get(name, -1) for name in observed.domains])[observed.domain]
+    return scores(nearest == own, {name: rows[name] for name in rows if name in places})
+
+
+def layers(observed: Observed, rows: Rows) -> Numbers:
+    """Each layer's `share` in the distances, and the `domain_accuracy` it has alone."""
+    assert observed.known is not None
+    every = torch.cat(list(rows.values()))
+    totals = observed.layer_distances[every].double().sum((0, 2))
+    shares = (totals / (totals.sum() or 1.0)).tolist()
+    alone = observed.layer_distances.unbind(1)
+    return {
+        layer: {"share": share, "domain_accuracy": domain_accuracy(observed, rows, -own)}
+        for layer, share, own in zip(observed.known.layers, shares, alone, strict=True)
+    }

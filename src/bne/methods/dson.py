@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from bne.core.distances import Distance
 from bne.core.kernels import kernels_for
@@ -70,8 +70,8 @@ class OptimisedNorm(DomainBatchNorm):
             return self.by_map(super().by_domain(x, domains, members, track=track), gamma, beta)
         if not self.training:
             members = None
-        synchronised = self.synchronised and distributed.is_initialized()
-        if not (synchronised and members is not None) and (kernels := kernels_for(samples)):
+        pooled = members is not None and self._pools_processes()
+        if not pooled and (kernels := kernels_for(samples)):
             return self._by_kernels(kernels, x, domains, members, track)
         own, known = image_moments(samples), self.population
         assert known is not None
@@ -114,7 +114,8 @@ class OptimisedNorm(DomainBatchNorm):
             kernels, x, self.mixture, affine, domains, members, self.population, self.eps
         )
         if members is not None and track and self.track_running_stats:
-            self._track(batch, count > 1)
+            momentum = float(self.momentum or 0)
+            kernels.follow(self.population, batch, count, self.num_batches_tracked, momentum)
         return y
 
     def _affine(self) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bne.core.distances import Distance
 from bne.core.embedding import Embedding
-from bne.core.moments import Moments, pool
+from bne.core.moments import Moments, combine
 from bne.methods.bne import BNE
 from bne.methods.registry import register
 
@@ -70,7 +70,7 @@ def _pooled_distance(a: Embedding, b: Embedding, distance: Distance, group: int 
     """(N, K), where all images of a group have the distances of their common point."""
     size = group or max(1, len(a))
     points = [
-        pool(Moments(mean, var), torch.full_like(mean[:, 0], 1 / max(1, len(mean))))
+        combine(Moments(mean, var), torch.full_like(mean[:, 0], 1 / max(1, len(mean))))
         for mean, var in zip(a.mean.split(size), a.var.split(size), strict=True)
     ]
     mean, var = (torch.stack(statistic) for statistic in zip(*points, strict=True))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.core.moments import Moments, pool
+from bne.core.moments import Moments, combine
 
 
 @torch.no_grad()
@@ -96,4 +96,4 @@ def _input_statistics(model: nn.Module, layer: _BatchNorm, batches: Iterable[Ten
     finally:
         hook.remove()
     share = means[0].new_tensor(counts) / sum(counts)
-    return pool(Moments(torch.stack(means), torch.stack(variances)), share)
+    return combine(Moments(torch.stack(means), torch.stack(variances)), share)

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib.util import find_spec
 
 from torch import Tensor, nn
 
-from bne.errors import require
+from bne.errors import did_you_mean, require
 from bne.models.networks import alexnet_bn, alexnet_cvgj, from_caffe, small_cnn
 
 
@@ -181,6 +180,5 @@ def find(name: str) -> Backbone:
     if backbone is None and name.startswith(_TIMM):
         backbone = find_timm(name.removeprefix(_TIMM))
     if backbone is None:
-        nearest = get_close_matches(name, list_models(), n=3) or list(_BACKBONES)
-        raise ValueError(f"unknown backbone {name!r}: the nearest are {', '.join(nearest)}")
+        raise ValueError(f"unknown backbone {name!r}: {did_you_mean(name, list_models())}")
     return backbone

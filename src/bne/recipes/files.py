@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from bne.data.benchmarks import find_benchmark
-from bne.errors import DataError
+from bne.errors import SettingsError, did_you_mean
 from bne.recipes.checks import check_settings
-from bne.recipes.settings import Settings, checked, convert, merged, nested, to_recipe
+from bne.recipes.schema import Settings, checked, convert, merged, nested, to_recipe
 
 if TYPE_CHECKING:
     from bne.recipes.schema import Recipe
@@ -117,18 +116,21 @@ class Experiment:
         """The recipe of one run, complete and checked.
 
         Args:
-            overrides: settings by dotted key, `{"target": ["sketch"], "train.epochs": 20}`.
+            overrides: settings by dotted key, `{"target": ["sketch"], "train.epochs": 20}`; of
+                two that mean the same the last counts.
             row: of the table; without one, the settings common to all rows.
 
         Raises:
-            DataError: A setting is unknown, impossible or missing; the message names it.
+            SettingsError: A setting is unknown, impossible or missing; the message names it.
         """
         settings = merged(self.settings, row.settings if row else {})
         try:
-            recipe = to_recipe(merged(settings, checked(nested(overrides))))
+            for key, value in overrides.items():
+                settings = merged(settings, checked(nested(key, value)))
+            recipe = to_recipe(settings)
             check_settings(recipe)
-        except DataError as error:
-            raise DataError(f"recipe {self.name}: {error}") from None
+        except SettingsError as error:
+            raise SettingsError(f"recipe {self.name}: {error}") from None
         return recipe
 
 
@@ -145,8 +147,8 @@ def load(name_or_path: str | Path, overrides: Settings) -> Recipe:
         overrides: settings by dotted key; the target, if the file has none.
 
     Raises:
-        DataError: There is no such recipe, or something in it is wrong; the message names the file
-            and the key.
+        SettingsError: There is no such recipe, or something in it is wrong; the message names
+            the file and the key.
     """
     return load_experiment(name_or_path).recipe(overrides)
 
@@ -158,7 +160,7 @@ def load_experiment(name_or_path: str | Path) -> Experiment:
         name_or_path: one of `names`, or a file that ends in `.yaml`.
 
     Raises:
-        DataError: There is no such file, or something in it is wrong; the message names the key.
+        SettingsError: There is no such file, or something in it is wrong; the message says what.
     """
     path = _find(str(name_or_path), Path())
     content = _read(path, ())
@@ -190,19 +192,20 @@ def _find(name: str, folder: Path) -> Path:
     """The file of that name; a path is relative to `folder`."""
     if name.endswith((".yaml", ".yml")):
         if not (folder / name).is_file():
-            raise DataError(f"{folder / name}: there is no such recipe file.")
+            raise SettingsError(f"{folder / name}: there is no such recipe file.")
         return folder / name
     if name not in names():
-        near = get_close_matches(name, names(), n=1)
-        advice = f"the nearest is {near[0]}" if near else f"there are {', '.join(names())}"
-        raise DataError(f"There is no recipe {name}; {advice}; a file's name must end in .yaml.")
+        advice = did_you_mean(name, names())
+        raise SettingsError(
+            f"There is no recipe {name}; {advice}; a file's name must end in .yaml."
+        )
     return FOLDER / f"{name}.yaml"
 
 
 def _read(path: Path, above: tuple[Path, ...]) -> Settings:
     """A file's content, checked, over that of the file it is based on."""
     if path in above:
-        raise DataError(f"{path}: base leads back to this file; remove one of them.")
+        raise SettingsError(f"{path}: base leads back to this file; remove one of them.")
     content = _checked_file(_parse(path), str(path))
     if "base" not in content:
         return content
@@ -213,9 +216,9 @@ def _parse(path: Path) -> Mapping[str, Any]:
     try:
         content = parse(path.read_bytes())
     except ValueError as error:
-        raise DataError(f"{path}: not in the YAML format: {error}.") from None
+        raise SettingsError(f"{path}: not in the YAML format: {error}.") from None
     if not isinstance(content, Mapping):
-        raise DataError(f"{path}: must hold settings, one `key: value` a line.")
+        raise SettingsError(f"{path}: must hold settings, one `key: value` a line.")
     return content
 
 
@@ -225,7 +228,7 @@ def _checked_file(content: Mapping[str, Any], source: str) -> Settings:
         try:
             about[key] = convert(_ABOUT[key], value)
         except TypeError as error:
-            raise DataError(f"{source}: {key} is {value!r}; it must be {error}.") from None
+            raise SettingsError(f"{source}: {key} is {value!r}; it must be {error}.") from None
     if "rows" in about:
         about["rows"] = tuple(_row(row, source) for row in about["rows"])
     rest = {key: value for key, value in content.items() if key not in _ABOUT}
@@ -234,11 +237,11 @@ def _checked_file(content: Mapping[str, Any], source: str) -> Settings:
 
 def _row(row: Any, source: str) -> Row:
     if not isinstance(row, Mapping) or not isinstance(row.get("name"), str):
-        raise DataError(f"{source}: rows has {row!r}; each row must have a name.")
+        raise SettingsError(f"{source}: rows has {row!r}; each row must have a name.")
     here = f"{source}, row {row['name']}"
     variant = row.get("variant", "")
     if not isinstance(variant, str):
-        raise DataError(f"{here}: variant is {variant!r}; it must be a text.")
+        raise SettingsError(f"{here}: variant is {variant!r}; it must be a text.")
     about = ("name", "variant")
     rest = {key: value for key, value in row.items() if key not in about}
     return Row(row["name"], variant, checked(rest, here, about))

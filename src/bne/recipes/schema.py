@@ -1,14 +1,14 @@
-"""What a training run consists of: every setting, declared once."""
+"""What a training run consists of: every setting with its default and its limits, declared once."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from bne.data.splits import HELD_OUT
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from bne.errors import SettingsError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Optimiser:
         clip: the largest norm of the gradient; None leaves it as it is.
     """
 
-    name: Literal["adam", "sgd", "adamw"] = "adam"
-    learning_rate: float = 1e-4
-    momentum: float = 0.0
+    name: Literal["adam", "sgd", "adamw"] = "sgd"
+    learning_rate: float = 1e-3
+    momentum: float = 0.9
     weight_decay: float = 0.0
-    head_factor: float = 1.0
+    head_factor: float = 10.0
     clip: float | None = None
 
 
@@ -47,11 +47,26 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Phase:
-    """A stretch of training.
+class HeadPhase:
+    """The first stretch of training, of the last layer alone.
 
     Attributes:
         epochs: its length; 0 leaves the phase out.
+        optimiser: of the phase.
+        schedule: of its learning rate.
+    """
+
+    epochs: int
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    schedule: Schedule = field(default_factory=Schedule)
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The second stretch of training, of everything.
+
+    Attributes:
+        epochs: its length.
         warm_up: how many of them, the first, are for the domains' statistics to settle, for
             methods that distinguish.
         optimiser: of the phase.
@@ -81,7 +96,7 @@ class Averaging:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One training run.
+    """One training run. The defaults are those of the recipe `default`.
 
     Attributes:
         method: its name, see `bne.methods.entries`.
@@ -112,12 +127,12 @@ class Recipe:
             on to the end.
     """
 
-    method: str
-    target: tuple[str, ...]
+    method: str = "bne"
+    target: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     sources: tuple[str, ...] = ()
     backbone: str = "resnet18"
-    weights: str | None = None
+    weights: str | None = "torchvision"
     calibrate: bool = False
     seed: int = 0
     per_domain: int = 16
@@ -128,10 +143,10 @@ class Recipe:
     flip: bool = True
     resize: int = 256
     precision: Literal["bf16", "float32"] = "bf16"
-    head: Phase = field(default_factory=lambda: Phase(epochs=20))
-    train: Phase = field(default_factory=lambda: Phase(epochs=60, warm_up=20))
+    head: HeadPhase = field(default_factory=lambda: HeadPhase(epochs=2))
+    train: Phase = field(default_factory=lambda: Phase(20, 6, schedule=Schedule("cosine")))
     averaging: Averaging = field(default_factory=Averaging)
-    exact_statistics: bool = False
+    exact_statistics: bool = True
     patience: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,12 +161,239 @@ class Recipe:
         """
         return 2 if self.exact_statistics or self.averaging.name else None
 
-    def settle_validation(self, *, official: bool) -> Recipe:
-        """The same recipe with a validation of "auto" replaced by what it comes to.
 
-        Args:
-            official: whether the data have an official split.
-        """
-        if self.validation != "auto":
-            return self
-        return replace(self, validation="official" if official else HELD_OUT)
+Settings = Mapping[str, Any]
+"""Some of a recipe's values, nested as the recipe is."""
+
+_NAMES = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    NoneType: "null",
+}
+_HEAD = {
+    "lr": "optimiser.learning_rate",
+    "learning_rate": "optimiser.learning_rate",
+    "weight_decay": "optimiser.weight_decay",
+    "optimizer": "optimiser",
+}
+_TRAIN = {**_HEAD, "warmup": "warm_up"}
+# What people type, and the setting it stands for: outside a phase, that of the training phase.
+ALIASES: dict[Any, dict[str, str]] = {
+    Optimiser: {"lr": "learning_rate"},
+    HeadPhase: _HEAD,
+    Phase: _TRAIN,
+    Recipe: {
+        **{name: f"train.{key}" for name, key in _TRAIN.items()},
+        **{name: f"train.{name}" for name in ("epochs", "warm_up", "optimiser", "schedule")},
+        "batch_size": "per_domain",
+    },
+}
+RETIRED = ("head.warm_up",)  # what earlier versions wrote and no run ever heeded
+
+Limit = tuple[Callable[[float], bool], str]
+_ABOVE_ZERO: Limit = (lambda x: x > 0, "above 0")
+_RATE: Limit = (lambda x: 0 < x <= 1e6, "above 0 and at most 1e6")
+_FROM_ZERO: Limit = (lambda x: x >= 0, "at least 0")
+_FROM_ONE: Limit = (lambda x: x >= 1, "at least 1")
+_EPOCHS: Limit = (lambda x: 0 <= x <= 1e6, "at least 0 and at most 1,000,000")
+_STEPS: Limit = (lambda x: 1 <= x <= 1e6, "at least 1 and at most 1,000,000")
+_SHARE: Limit = (lambda x: 0 <= x < 1, "at least 0 and below 1")
+_FACTOR: Limit = (lambda x: 0 < x <= 1, "above 0 and at most 1")
+# Every number has one, by the last part of its key.
+LIMITS = {
+    "learning_rate": _RATE,
+    "momentum": _SHARE,
+    "weight_decay": _FROM_ZERO,
+    "head_factor": _ABOVE_ZERO,
+    "clip": _ABOVE_ZERO,
+    "decay": _FACTOR,
+    "tail": _FACTOR,
+    "epochs": _EPOCHS,
+    "warm_up": _EPOCHS,
+    "seed": _FROM_ZERO,
+    "per_domain": _FROM_ONE,
+    "accumulate": _FROM_ONE,
+    "epoch": _STEPS,
+    "validation": _SHARE,
+    "resize": _FROM_ONE,
+    "patience": _FROM_ONE,
+}
+
+
+def convert(hint: Any, value: Any) -> Any:
+    """A value as the type it is declared to have.
+
+    Types that have no check of their own pass as they are.
+
+    Raises:
+        TypeError: It is of another type; the message says what is expected.
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        for part in parts:
+            try:
+                return convert(part, value)
+            except TypeError:
+                continue
+    elif hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    elif origin is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(convert(parts[0], item) for item in value)
+    elif _fits(hint, value):
+        return value
+    raise TypeError(_describe(hint))
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    if get_origin(hint) is Callable:
+        return callable(value)
+    if isinstance(value, bool):  # which is a whole number to Python
+        return hint is bool or (hint not in _NAMES and get_origin(hint) is not Literal)
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    return hint not in _NAMES or isinstance(value, hint)
+
+
+def _describe(hint: Any) -> str:
+    """What a type means to somebody who writes a recipe."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return " or ".join(_describe(part) for part in parts)
+    if origin is Literal:
+        return " or ".join(repr(part) for part in parts)
+    others = {tuple: "a list", Callable: "a function"}
+    return others.get(origin) or _NAMES.get(hint, "a group of settings")
+
+
+def checked(settings: Any, source: str = "", others: Iterable[str] = ()) -> Settings:
+    """Some settings of a recipe, each of the type and within the limits that the recipe states.
+
+    Args:
+        settings: nested as the recipe is; any may be absent, `ALIASES` are understood.
+        source: where they stand, to begin an error with.
+        others: keys that may stand beside them, for the advice on a misspelt one.
+
+    Raises:
+        SettingsError: A key is unknown, at any depth, or there twice, or a value impossible; the
+            message has the full dotted key and the nearest valid one.
+    """
+    try:
+        return _checked_group(settings, Recipe, "", others)
+    except SettingsError as error:
+        raise SettingsError(f"{source}: {error}" if source else str(error)) from None
+
+
+def nested(key: str, value: Any) -> Settings:
+    """`train.epochs` and 20 as `{"train": {"epochs": 20}}`."""
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    settings: Settings = value
+    return settings
+
+
+def merged(settings: Settings, over: Settings) -> Settings:
+    """Settings with others on top: groups are merged key by key, values and lists replaced."""
+    result = dict(settings)
+    for key, value in over.items():
+        old = result.get(key)
+        groups = isinstance(old, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(old, value) if groups else value  # type: ignore[arg-type]
+    return result
+
+
+def flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted keys."""
+    result = {}
+    for name, value in settings.items():
+        group = isinstance(value, Mapping)
+        result.update(flat(value, f"{prefix}{name}.") if group else {prefix + name: value})
+    return result
+
+
+def to_recipe(settings: Settings) -> Recipe:
+    """The recipe of checked settings, the rest being its defaults.
+
+    Raises:
+        SettingsError: There is no method or no target.
+    """
+    recipe: Recipe = _replaced(Recipe(), settings)
+    for key in ("method", "target"):
+        if not getattr(recipe, key):
+            raise SettingsError(f"{key} is missing; give it in the recipe or on the command line.")
+    return recipe
+
+
+def keys(kind: Any = Recipe, prefix: str = "") -> dict[str, Any]:
+    """All settings by their dotted keys, with the types of their values."""
+    found = {}
+    for name, hint in _hints(kind).items():
+        key = prefix + name
+        found.update(keys(hint, f"{key}.") if is_dataclass(hint) else {key: hint})
+    return found
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, localns={"Mapping": Mapping})
+
+
+def _checked_group(settings: Any, kind: Any, prefix: str, others: Iterable[str] = ()) -> Settings:
+    known, result = _hints(kind), {}
+    if isinstance(settings, str) and "name" in known:  # `optimizer: adam`
+        settings = {"name": settings}
+    if not isinstance(settings, Mapping):
+        place = prefix.rstrip(".") or "the recipe"
+        raise SettingsError(f"{place} is {settings!r}; it must be a group of settings.")
+    for given, value in settings.items():
+        if f"{prefix}{given}" in RETIRED:
+            continue
+        key = ALIASES.get(kind, {}).get(given, given)
+        name, dot, rest = str(key).partition(".")
+        if name not in known:
+            near = _near(prefix, str(given), [*known, *others])
+            raise SettingsError(f"{prefix}{given} is no setting; {near}.")
+        check = _checked_group if is_dataclass(known[name]) else _checked_value
+        one = check(nested(rest, value) if dot else value, known[name], f"{prefix}{name}.")
+        twice = flat(nested(name, one)).keys() & flat(result).keys()
+        if twice:
+            raise SettingsError(f"{prefix}{min(twice)} is there twice, once as {prefix}{given}.")
+        result = merged(result, {name: one})
+    return result
+
+
+def _near(prefix: str, name: str, siblings: Iterable[str]) -> str:
+    """The setting that an unknown one may be meant to be."""
+    elsewhere = [key for key in keys() if key.split(".")[-1] == name]
+    if elsewhere and not prefix:
+        return f"the nearest is {' or '.join(map(repr, elsewhere))}"
+    return did_you_mean(prefix + name, [*(prefix + sibling for sibling in siblings), *elsewhere])
+
+
+def _checked_value(value: Any, hint: Any, prefix: str) -> Any:
+    key = prefix.rstrip(".")
+    if get_origin(hint) is Mapping:
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise SettingsError(f"{key} is {value!r}; it must be a group of settings.")
+        return value
+    try:
+        result = convert(hint, value)
+    except TypeError as error:
+        raise SettingsError(f"{key} is {value!r}; it must be {error}.") from None
+    if isinstance(result, int | float) and not isinstance(result, bool):
+        within, words = LIMITS[key.split(".")[-1]]
+        if not within(result):
+            raise SettingsError(f"{key} is {value!r}; it must be {words}.")
+    return result
+
+
+def _replaced(group: Any, settings: Settings) -> Any:
+    """A copy of a dataclass with some of its values replaced, groups value by value."""
+    changes = {}
+    for name, value in settings.items():
+        old = getattr(group, name)
+        changes[name] = _replaced(old, value) if is_dataclass(old) else value
+    return replace(group, **changes)

@@ -2,49 +2,86 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.reference import tables as paper_tables
-from bne.benchmark.tables import RULES, accuracy_table
-from bne.errors import DataError
-from bne.report import benchmark_sections as sections
-from bne.report import look
-from bne.report.benchmark_sections import chart_data, progress
-from bne.words import counted, duration
+from bne.benchmark.render import result_grid
+from bne.benchmark.tables import NONE, Cell, accuracy, accuracy_table
+from bne.methods.registry import find
+from bne.report.charts import rounded, stages, thinned
+from bne.report.look import PALETTE
+from bne.report.page import environment_texts, flat, render
+from bne.training.events import read_epochs
+from bne.training.scores import RULES, mean_accuracy, pooled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from bne.benchmark.execute import Outcome
-    from bne.benchmark.tables import Found
+    from bne.benchmark.records import Record
+    from bne.benchmark.render import Grid
+    from bne.benchmark.tables import Found, Table
     from bne.recipes.files import Experiment
+    from bne.report.charts import Stage
+    from bne.training.events import Epoch
+    from bne.training.scores import Rule
 
-DOTS = (
-    "Small dots are single runs, one a seed; bars are their means, with one standard error up and "
-    "down. Point at one, or tap it, to see what it is."
-)
-PAPER = " Diamonds are the paper's figures."
-CURVES = (
-    "A line a run, its colour that of the method. The target's accuracy is recorded epoch by "
-    "epoch, but nothing is chosen by it, except by the rule that says so."
-)
-_MEASURES = {
-    "source": "accuracy on held-out source images, mean over domains",
-    "target_accuracy": "accuracy on the target (not used for choosing)",
-    "loss": "loss",
-}
+NUMBERS = 200_000  # in all curves together, so that a page stays small
+FEWEST, MOST = 12, 100  # points of one curve
+DASHES = ("solid", "dash", "dot")
+CLEAR = 2  # standard errors
+OF_A_RUN = ("method", "target", "seed", "sources")  # which the runs of a method differ in anyway
 
 
-def chart_library() -> str:
-    """The script that draws the charts.
+@dataclass(frozen=True)
+class Lead:
+    """By how much the best method is better than another."""
 
-    Raises:
-        DataError: plotly, which has it, is not installed.
-    """
-    library = look.plotly()
-    if library is None:
-        raise DataError("--report: plotly is not installed; pip install 'bne[report]' brings it.")
-    return library
+    other: str
+    average: Cell  # the other's
+    difference: Cell  # in points, of the seeds that both have
+
+    @property
+    def clear(self) -> bool:
+        """Whether it is more than twice its standard error, which needs two seeds."""
+        mean, error = self.difference.mean, self.difference.error
+        return mean is not None and error is not None and mean > CLEAR * error
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Which method is best on average, by how much, and how sure that is."""
+
+    ranked: Sequence[str]  # the methods that have an average, the best first
+    absent: Sequence[str]  # those that have none yet
+    average: Cell  # the best one's
+    leads: Sequence[Lead]  # over the second best, and over the baseline
+    targets: int
+
+
+@dataclass(frozen=True)
+class BenchmarkPage:
+    """What the template shows; what is None or empty is left out."""
+
+    title: str
+    about: str  # what is compared
+    found: Found
+    records: Sequence[Record]  # of the runs that are finished
+    data: Mapping[str, Any]  # for `benchmark.js`
+    verdicts: Mapping[Rule, Verdict]
+    grids: Mapping[Rule, Grid]  # of accuracies
+    latent: Grid | None  # of a table of the latent space
+    beside_paper: bool  # whether the paper's figures are drawn
+    missing: Sequence[str]  # runs that are not finished
+    failed: Sequence[Outcome]
+    mute: int  # finished runs without epochs
+    accuracy: Sequence[Sequence[float | None]]  # a row a run, a column a rule
+    methods: Mapping[tuple[str, str], str]  # the paper's sentences, by row and method
+    differing: Mapping[str, Sequence[str]]  # settings by key, a text a method
+    common: Mapping[str, str]  # settings in which no methods differ
+    environment: Mapping[str, str]
 
 
 def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcome] = ()) -> str:
@@ -58,64 +95,139 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
     Raises:
         DataError: plotly is not installed.
     """
-    library = chart_library()
     records = [record for _, record in found if record is not None]
     recorded = {rule for record in records for rule in record.accuracy}
+    rules = [rule for rule in RULES if rule in recorded or not recorded]
     paper = paper_tables().get(experiment.name)
     beside = None if experiment.analysis else paper  # whose figures are no accuracies
-    tables = {
-        rule: accuracy_table(experiment.name, found, beside, rule)
-        for rule in RULES
-        if rule in recorded or not recorded
-    }
+    tables = {rule: accuracy_table(experiment.name, found, beside, rule) for rule in rules}
+    baseline = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
+    grids = {} if experiment.analysis else {r: result_grid(experiment, found, [r]) for r in rules}
+    settings = {item.row: flat(item.settings) for item, _ in found}
+    keys = dict.fromkeys(key for own in settings.values() for key in own if key not in OF_A_RUN)
+    texts = {key: [own.get(key, NONE) for own in settings.values()] for key in keys}
     data = chart_data(found, tables)
-    about = experiment.title if paper else f"Recipe {experiment.name}: {experiment.title}"
-    lead = [
-        look.paragraph(f"{about}. {progress(found)}"),
-        look.paragraph(
-            "Every method is trained on all domains but the target, and tested on that: figures "
-            "are the share of the target's images whose class is named rightly."
-        ),
-        look.tiles(
-            [
-                (f"{len(records)} of {len(found)}", "runs finished"),
-                (duration(sum(record.seconds for record in records)), "of training and testing"),
-                _tile(len(data["methods"]), "method"),
-                _tile(len(data["targets"]), "target"),
-            ]
-        ),
-        sections.filter_form(data["methods"], data["targets"], tables),
-        look.json_script("benchmark-data", data),
-    ]
-    content = {
-        "results": ("Results", sections.result_sections(experiment, found, tables)),
-        "missing": ("Not finished", sections.missing_section(found, failed)),
-        "targets": ("Target by target", _dots(beside is not None) if records else []),
-        "curves": ("Training", _curves() if data["runs"] else []),
-        "runs": ("Runs", sections.run_section(found)),
-        "methods": ("Methods", sections.method_section(found)),
-        "settings": ("Settings", sections.setting_section(found)),
-        "environment": ("Environment", sections.environment_section(found)),
+    content = BenchmarkPage(
+        title=f"Benchmark {experiment.name}",
+        about=experiment.title if paper else f"Recipe {experiment.name}: {experiment.title}",
+        found=found,
+        records=records,
+        data=data,
+        verdicts={rule: verdict(table, baseline) for rule, table in tables.items()},
+        grids=grids,
+        latent=result_grid(experiment, found) if experiment.analysis else None,
+        beside_paper=beside is not None,
+        missing=[str(item) for item, record in found if record is None],
+        failed=failed,
+        mute=len(records) - len(data["runs"]),
+        accuracy=[[accuracy(r, rule) if r else None for rule in RULES] for _, r in found],
+        methods={
+            (item.row, item.recipe.method): find(item.recipe.method).sentence for item, _ in found
+        },
+        differing={key: own for key, own in texts.items() if len(set(own)) > 1},
+        common={key: own[0] for key, own in texts.items() if len(set(own)) == 1},
+        environment=environment_texts([r.environment for r in records if r.environment]),
+    )
+    return render("benchmark", content)
+
+
+def verdict(table: Table, baseline: str | None) -> Verdict:
+    """Which method is best on average.
+
+    Args:
+        table: of accuracy, under one rule.
+        baseline: the row to compare the best with besides the second best, if there is one.
+    """
+    averages = {row.name: row.cells[AVERAGE] for row in table.rows if AVERAGE in row.cells}
+    known = {name: cell.mean for name, cell in averages.items() if cell.mean is not None}
+    ranked = sorted(known, key=known.__getitem__, reverse=True)
+    absent = [name for name in averages if name not in known]
+    targets = len([column for column in table.columns if column not in SUMMARIES])
+    best = averages[ranked[0]] if ranked else Cell({}, 0)
+    others = dict.fromkeys([*ranked[1:2], *([baseline] if baseline in ranked[1:] else [])])
+    leads = []
+    for other in others:
+        theirs = averages[other]
+        common = sorted(best.values.keys() & theirs.values.keys())
+        gaps = {seed: best.values[seed] - theirs.values[seed] for seed in common}
+        leads.append(Lead(other, theirs, Cell(gaps, len(gaps))))
+    return Verdict(ranked, absent, best, leads, targets)
+
+
+def chart_data(found: Found, tables: Mapping[Rule, Table]) -> dict[str, Any]:
+    """Plain numbers and texts for JSON.
+
+    Args:
+        found: the runs, with their records.
+        tables: of accuracy, by rule.
+    """
+    rows = list(dict.fromkeys(item.row for item, _ in found))
+    targets = list(dict.fromkeys(item.target for item, _ in found))
+    finished = [(item, record) for item, record in found if record is not None]
+    most = max(FEWEST, min(MOST, NUMBERS // (4 * len(finished) or 1)))
+    kinds: list[list[Stage]] = []
+    runs = []
+    for item, record in finished:
+        epochs = epochs_of(record)
+        if not epochs:
+            continue
+        own = stages(epochs)
+        if own not in kinds:
+            kinds.append(own)
+        places = {"method": rows.index(item.row), "target": targets.index(item.target)}
+        kind = {"seed": item.recipe.seed, "stages": kinds.index(own)}
+        runs.append({**places, **kind, **_lines(epochs, most)})
+    styles = [(PALETTE[n % len(PALETTE)], DASHES[n // len(PALETTE) % 3]) for n in range(len(rows))]
+    return {
+        "methods": [
+            {"name": name, "colour": colour, "dash": dash}
+            for name, (colour, dash) in zip(rows, styles, strict=True)
+        ],
+        "targets": targets,
+        "figures": {rule: _figures(table, rows, targets) for rule, table in tables.items()},
+        "stages": kinds,
+        "runs": runs,
     }
-    own = [library, look.own("charts"), look.own("benchmark")]
-    return look.document(f"Benchmark {experiment.name}", lead, content, own)
 
 
-def _tile(count: int, thing: str) -> tuple[str, str]:
-    number, _, name = counted(count, thing).partition(" ")
-    return number, name
+def epochs_of(record: Record) -> tuple[Epoch, ...]:
+    """What was recorded of a run's epochs; nothing if that cannot be read."""
+    try:
+        return read_epochs(record.epochs)
+    except ValueError:
+        return ()
 
 
-def _dots(beside_paper: bool) -> list[str]:
-    label = "The accuracy of every method on every target."
-    chart = f'<div class="chart" id="dots" role="img" aria-label="{label}"></div>'
-    return [look.paragraph(DOTS + (PAPER if beside_paper else "")), chart]
+def _lines(epochs: Sequence[Epoch], most: int) -> dict[str, Any]:
+    """Loss, held-out source images (mean over domains) and target, of at most so many epochs."""
+    places = thinned(len(epochs), most)
+    chosen = [epochs[place] for place in places]
+    return {
+        "x": [place + 1 for place in places],
+        "loss": rounded(epoch.loss for epoch in chosen),
+        "source": rounded(mean_accuracy(e.validation) if e.validation else None for e in chosen),
+        "target_accuracy": rounded(pooled(epoch.target.values()).accuracy for epoch in chosen),
+    }
 
 
-def _curves() -> list[str]:
-    options = "".join(f'<option value="{key}">{text}</option>' for key, text in _MEASURES.items())
+def _figures(table: Table, rows: Sequence[str], targets: Sequence[str]) -> list[list[Any]]:
+    """A row a method, a figure a target, then the average."""
+    by_name = {row.name: row for row in table.rows}
     return [
-        look.paragraph(CURVES),
-        f'<p><label>Show <select id="measure">{options}</select></label></p>',
-        '<div class="charts" id="run-curves"></div>',
+        [
+            {
+                "mean": _short(cell.mean),
+                "error": _short(cell.error),
+                "seeds": [[seed, _short(value)] for seed, value in cell.values.items()],
+                "paper": row.paper.get(column),
+            }
+            for column in (*targets, AVERAGE)
+            for cell in [row.cells[column]]
+        ]
+        for row in map(by_name.__getitem__, rows)
     ]
+
+
+def _short(value: float | None) -> float | None:
+    """All to the same digits: a mean of one seed lies where the seed does."""
+    return None if value is None else round(value, 3)

@@ -1,30 +1,38 @@
-"""The map of the space of domains as a figure for a paper."""
+"""Figures for papers, drawn by matplotlib."""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from bne.report.charts import answers, mean_percent, percent
 from bne.report.look import PALETTE
-from bne.words import ordinal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from matplotlib.axes import Axes
     from numpy.typing import NDArray
 
+    from bne.inspection.analysis import Analysis
     from bne.inspection.maps import Map
     from bne.inspection.observe import Observed
+    from bne.report.charts import Curves
     from bne.report.look import Look
 
 WRITTEN = 12  # classes up to which every count of a confusion matrix is written out
 LINE = 0.25  # inches that a line of a legend takes
 LONGEST = 24  # characters of a name
 LABELLED = 40  # and up to which classes are named
+RESOLUTION = 150  # dots an inch
+DASHES = {"solid": "-", "dash": "--"}
+_OUTLINED: dict[str, Any] = {"color": "white", "edgecolors": "black", "linewidths": 1.3}
+_PAPER = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
 
 
 def plain(text: str, longest: int = LONGEST) -> str:
@@ -33,17 +41,41 @@ def plain(text: str, longest: int = LONGEST) -> str:
     return short.replace("$", r"\$")
 
 
-def share(score: Mapping[str, int]) -> float:
-    """Correct ones in percent."""
-    return 100 * score["correct"] / score["images"]
+def draw(
+    curves: Curves | None, analysis: Analysis | None, looks: Mapping[str, Look]
+) -> dict[str, Figure]:
+    """Every figure that applies, by the name of its files.
+
+    Args:
+        curves: of the training, if there are any.
+        analysis: of the trained network, if there is one; figures take its numbers as they are.
+        looks: of the domains, by name.
+    """
+    found = {"curves": curve_figure(curves)} if curves else {}
+    if analysis is None:
+        return found
+    for one in analysis.maps:
+        name = "map-" + re.sub(r"[^\w.-]", "-", one.name)
+        found[name] = map_figure(one, analysis.observed, looks, analysis.chosen)
+    numbers = analysis.numbers
+    if "similarity_share" in numbers:
+        found["similarity"] = similarity(numbers["similarity_share"])
+    found["accuracy"] = accuracies(numbers["accuracy"], looks)
+    if "layers" in numbers:
+        found["layers"] = layers(numbers["layers"], len(analysis.observed.branches))
+    found["calibration"] = calibration(numbers["reliability"], numbers["calibration_error"])
+    found["confusion"] = confusions(numbers["confusion"], analysis.observed.classes)
+    return found
+
+
+def write(figure: Figure, path: Path) -> None:
+    """Writes a figure as PNG or PDF; the same numbers make the same file, which has no date."""
+    metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
+    figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
 
 
 def similarity(shares: Mapping[str, Mapping[str, float]]) -> Figure:
-    """The similarity matrix in percent of each row.
-
-    Args:
-        shares: by domain of the images and by known domain.
-    """
+    """The similarity matrix in percent of each row."""
     rows, columns = list(shares), list(next(iter(shares.values())))
     values = np.array([[100 * shares[row][column] for column in columns] for row in rows])
     figure, axes = _axes(1.8 + 1.1 * len(columns), 1.4 + 0.55 * len(rows))
@@ -52,25 +84,16 @@ def similarity(shares: Mapping[str, Mapping[str, float]]) -> Figure:
     return figure
 
 
-def accuracies(accuracy: Mapping[str, Any]) -> Figure:
-    """Accuracy of everything that gives answers, a row of dots a domain.
-
-    Args:
-        accuracy: as `bne.inspection.numbers` gives it.
-    """
+def accuracies(accuracy: Mapping[str, Any], looks: Mapping[str, Look]) -> Figure:
+    """Accuracy of everything that gives answers, a row of dots each."""
     lines = answers(accuracy)
     domains = list(accuracy["prediction"])
     figure, axes = _axes(6.4, max(1.5 + 0.4 * len(lines), 1.5 + LINE * len(domains)))
-    for number, domain in enumerate(domains):
-        axes.plot(
-            [share(scores[domain]) for scores in lines.values()],
-            range(len(lines)),
-            "osD^vpP*"[number % 8],
-            color=PALETTE[number % len(PALETTE)],
-            markeredgecolor="#333",
-            markeredgewidth=0.5,
-            label=plain(domain),
-        )
+    outline: dict[str, Any] = {"markeredgecolor": "#333", "markeredgewidth": 0.5}
+    for domain in domains:
+        values = [percent(scores[domain]) for scores in lines.values()]
+        style: dict[str, Any] = {"color": looks[domain].colour, "label": plain(domain), **outline}
+        axes.plot(values, range(len(lines)), looks[domain].marker, **style)
     axes.set_yticks(range(len(lines)), [plain(name) for name in lines])
     axes.invert_yaxis()
     axes.set(xlabel="accuracy, %", title="Accuracy by what gives the answer")
@@ -79,89 +102,47 @@ def accuracies(accuracy: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def answers(accuracy: Mapping[str, Any]) -> dict[str, Mapping[str, Mapping[str, int]]]:
-    """Scores by what gives the answer, in words."""
-    found = {"the model": accuracy["prediction"]}
-    for place, scores in enumerate(accuracy.get("by_rank", ()), start=1):
-        found["nearest branch" if place == 1 else f"{ordinal(place)} nearest branch"] = scores
-    found |= {f"branch {name}": s for name, s in accuracy.get("by_branch", {}).items()}
-    found |= {f"{name} weights": s for name, s in accuracy.get("by_weighting", {}).items()}
-    return found
-
-
-def layers(numbers: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Which layers tell domains apart: share in the distances and domain accuracy, bars.
-
-    Args:
-        numbers: by layer, as `bne.inspection.numbers` gives them.
-    """
-    names = list(numbers)
-    places = range(len(names))
-    figure = Figure(figsize=(7.4, 1.3 + 0.27 * len(names)), layout="constrained")
+def layers(numbers: Mapping[str, Mapping[str, Any]], branches: int) -> Figure:
+    """Which layers tell domains apart: share in the distances, and accuracy beside chance."""
+    places = range(len(numbers))
+    figure = Figure(figsize=(7.4, 1.3 + 0.27 * len(places)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    left.barh(places, [100 * numbers[name]["share"] for name in names], color=PALETTE[0])
-    right.barh(places, [mean_share(numbers[n]["domain_accuracy"]) for n in names], color=PALETTE[1])
-    branches = len(next(iter(numbers.values()))["domain_accuracy"])
+    own = [layer["domain_accuracy"] for layer in numbers.values()]
+    left.barh(places, [100 * layer["share"] for layer in numbers.values()], color=PALETTE[0])
+    right.barh(places, [mean_percent(scores) for scores in own], color=PALETTE[1])
+    right.set_xlabel("domain accuracy, %")
     if branches > 1:
         right.axvline(100 / branches, color="#333", linestyle="--", linewidth=1)
         right.set_xlabel("domain accuracy, % (dashed: chance)")
-    else:
-        right.set_xlabel("domain accuracy, %")
     right.set_xlim(0, 100)
     left.set_xlabel("share in the distances, %")
-    left.set_yticks(places, [plain(name) for name in names], fontsize=8)
+    left.set_yticks(places, [plain(name) for name in numbers], fontsize=8)
     left.invert_yaxis()
     figure.suptitle("Which layers tell domains apart")
     return figure
 
 
-def mean_share(scores: Mapping[str, Mapping[str, int]]) -> float:
-    """The mean over domains, in percent."""
-    return float(np.mean([share(score) for score in scores.values()]))
-
-
 def calibration(
     reliability: Mapping[str, Sequence[Mapping[str, float]]], errors: Mapping[str, float]
 ) -> Figure:
-    """Reliability diagrams, one a domain.
-
-    Args:
-        reliability: by domain: confidence, accuracy and images of each bin.
-        errors: the expected calibration errors, by domain.
-    """
+    """Reliability diagrams, one a domain."""
     figure, grid = _small_multiples(len(reliability), 2.5)
     for axes, (domain, bins) in zip(grid, reliability.items(), strict=False):
+        x, y = ([100 * one[key] for one in bins] for key in ("confidence", "accuracy"))
+        most = max(one["images"] for one in bins)
         axes.plot([0, 100], [0, 100], color="#888", linestyle="--", linewidth=1)
-        axes.bar(
-            [100 * b["confidence"] for b in bins],
-            [100 * b["accuracy"] for b in bins],
-            width=4,
-            color=PALETTE[0],
-            alpha=0.35,
-        )
-        most = max(b["images"] for b in bins)
-        axes.scatter(
-            [100 * b["confidence"] for b in bins],
-            [100 * b["accuracy"] for b in bins],
-            s=[8 + 60 * b["images"] / most for b in bins],
-            color=PALETTE[0],
-        )
+        axes.bar(x, y, width=4, color=PALETTE[0], alpha=0.35)
+        axes.scatter(x, y, s=[8 + 60 * one["images"] / most for one in bins], color=PALETTE[0])
         axes.set(xlim=(0, 102), ylim=(0, 102), xlabel="confidence, %", ylabel="accuracy, %")
         axes.set_title(f"{plain(domain)}\nECE {100 * errors[domain]:.1f} %", fontsize=9)
     return figure
 
 
 def confusions(matrices: Mapping[str, Sequence[Sequence[int]]], classes: Sequence[str]) -> Figure:
-    """Confusion matrices in percent of the true class, one a domain.
-
-    Args:
-        matrices: by domain, a row a true class.
-        classes: their names.
-    """
+    """Confusion matrices in percent of the true class, one a domain."""
     named = len(classes) <= LABELLED
-    figure, grid = _small_multiples(
-        len(matrices), min(7.0, 1.9 + 0.3 * len(classes)) if named else 3
-    )
+    size = min(7.0, 1.9 + 0.3 * len(classes)) if named else 3
+    figure, grid = _small_multiples(len(matrices), size)
     names = classes if named else [""] * len(classes)
     for axes, (domain, counts) in zip(grid, matrices.items(), strict=False):
         table = np.array(counts, dtype=float)
@@ -208,70 +189,37 @@ def _matrix(
             axes.text(column, row, text, ha="center", va="center", color=colour, fontsize=8)
 
 
-DASHES = {"solid": "-", "dash": "--"}
-
-
-def curve_figure(data: Mapping[str, Any]) -> Figure:
-    """The loss above the accuracies, stages marked.
-
-    Args:
-        data: as `bne.report.run_sections.curve_data` gives it.
-    """
+def curve_figure(curves: Curves) -> Figure:
+    """The loss above the accuracies, stages marked."""
     figure = Figure(figsize=(7.4, 6.4), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True)
-    for axes, name in ((upper, "loss"), (lower, "accuracy")):
-        for line in data[name]:
-            places = range(1, len(line["y"]) + 1)
-            values = [float("nan") if value is None else value for value in line["y"]]
-            axes.plot(
-                places,
-                values,
-                DASHES[line["dash"]],
-                marker=".",
-                color=line["colour"],
-                label=plain(line["name"], longest=60),
-            )
-        for stage in data["stages"]:
-            axes.axvline(stage["first"] - 0.5, color="#888", linestyle=":", linewidth=1)
+    for axes, lines in ((upper, curves.loss), (lower, curves.accuracy)):
+        for line in lines:
+            values = [float("nan") if value is None else value for value in line.y]
+            style: dict[str, Any] = {"color": line.colour, "label": plain(line.name, longest=60)}
+            axes.plot(range(1, len(values) + 1), values, f".{DASHES[line.dash]}", **style)
+        for stage in curves.stages:
+            axes.axvline(stage.first - 0.5, color="#888", linestyle=":", linewidth=1)
         axes.grid(axis="y", alpha=0.4)
-    for stage in data["stages"]:
-        upper.annotate(
-            plain(stage["name"]),
-            (stage["first"] - 0.5, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -3),
-            textcoords="offset points",
-            rotation=90,
-            va="top",
-            fontsize=8,
-            color="#555",
-        )
+    text: dict[str, Any] = {"rotation": 90, "va": "top", "fontsize": 8, "color": "#555"}
+    aside: dict[str, Any] = {"xytext": (3, -3), "textcoords": "offset points"}
+    for stage in curves.stages:
+        top = (stage.first - 0.5, 1)
+        upper.annotate(plain(stage.name), top, xycoords=("data", "axes fraction"), **aside, **text)
     upper.set_ylabel("loss")
     lower.set(xlabel="epoch", ylabel="accuracy, %")
-    lower.set_xlim(0, len(data["loss"][0]["y"]) + 0.5)
+    lower.set_xlim(0, curves.stages[-1].last + 0.5)
     lower.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     lower.legend(loc="upper left", bbox_to_anchor=(0, -0.2), frameon=False, ncols=2, fontsize=8)
     return figure
 
 
-_OUTLINED: dict[str, Any] = {"color": "white", "edgecolors": "black", "linewidths": 1.3}
-_PAPER = {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
-
-
 def map_figure(found: Map, observed: Observed, looks: Mapping[str, Look], chosen: int) -> Figure:
-    """Images as small points, domains as large ones, one image's distances as lines.
-
-    Args:
-        found: the map.
-        observed: the images on it, whose points the map has in order.
-        looks: of the domains, by name.
-        chosen: the image whose distances are drawn, a row of the map.
-    """
-    assert observed.location is not None
+    """Images as small points, domains as large ones, the chosen image's distances as lines."""
     height = max(5.2, 1.5 + LINE * len(observed.domains))
     figure = Figure(figsize=(7.2, height), layout="constrained")
     axes = figure.subplots()
-    domain = observed.domain[observed.location.rows].numpy()
+    domain = observed.domain[observed.mapped].numpy()
     for number, name in enumerate(observed.domains):
         look, (x, y) = looks[name], found.images[domain == number].T
         seen = "seen" if look.seen else "unseen"

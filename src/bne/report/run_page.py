@@ -1,197 +1,56 @@
-"""Writes what is known of a run: a page, figures for a paper, and numbers for programs."""
+"""The page of a run: what was trained, how that went, and what the network does with images."""
 
 from __future__ import annotations
 
-import io
-import re
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bne.report import figures, look, model_sections, run_sections
-from bne.report.figures import curve_figure, map_figure, mean_share, share
-from bne.report.look import looks
-from bne.report.model_sections import marked
-from bne.report.run_folder import NO_NETWORK, NO_RUN
-from bne.report.run_sections import curve_data, environment_table, flat, settings_table, value_text
+from bne.methods.registry import find
+from bne.report import charts, figures
+from bne.report.look import looks, thumbnails
+from bne.report.page import environment_texts, render, value_text
 from bne.training.files import write_json, write_text
-from bne.training.scores import mean_accuracy, pooled
-from bne.words import RULES, listed
+from bne.training.folder import NO_NETWORK, NO_RUN
+from bne.training.scores import best_on_validation, last, mean_accuracy, oracle
+from bne.words import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from matplotlib.figure import Figure
-
-    from bne.report.content import Analysis
+    from bne.inspection.analysis import Analysis
+    from bne.inspection.examples import Example
+    from bne.report.charts import Curves, Scores
     from bne.report.look import Look
-    from bne.report.run_folder import Training
+    from bne.training.events import Epoch
+    from bne.training.folder import Training
 
-Sections = dict[str, tuple[str, list[str]]]
-
-
-def page(
-    analysis: Analysis | None,
-    training: Training | None,
-    curves: Mapping[str, Any] | None,
-    pictures: Mapping[str, bytes],
-    styles: Mapping[str, Look],
-) -> str:
-    """One page that needs nothing else.
-
-    Args:
-        analysis: of the trained network, if there is one.
-        training: of it, as far as it is known.
-        curves: of its training, if there are any.
-        pictures: all figures as PNG, by name.
-        styles: of the domains, by name.
-    """
-    library = look.plotly()
-    left_out = [NO_RUN] if training is None else [*training.left_out]
-    left_out += [NO_NETWORK] if analysis is None else analysis.numbers["left_out"]
-    sections: Sections = {}
-    drawn = []
-    if training is not None:
-        still = pictures.get("curves") if library is None else None
-        sections["results"] = ("Accuracy", run_sections.accuracy_section(training))
-        sections["training"] = ("Training", run_sections.curve_section(curves, still))
-        drawn += ["curves"] if curves else []
-    if analysis is not None:
-        sections |= _network(analysis, pictures, styles, still=library is None)
-        drawn += ["map"] if analysis.maps else []
-    sections["left-out"] = ("Left out", [look.paragraph(sentence) for sentence in left_out])
-    sections |= _background(analysis, training)
-    own = [library, *map(look.own, ["charts", *drawn])] if library and drawn else []
-    title = _title(analysis, training)
-    return look.document(title, _lead(analysis, training), sections, own)
+EXAMPLE_SIDE, EXAMPLE_BUDGET = 128, 1_000_000  # pixels, and characters of all together
+CHARTS = ("similarity_share", "layers", "reliability", "confusion")  # drawn from the numbers
 
 
-def _title(analysis: Analysis | None, training: Training | None) -> str:
-    if training is not None and training.settings:
-        return f"{training.settings['method']}, tested on {listed(training.target)}"
-    if analysis is not None:
-        return f"{analysis.info.method} on {', '.join(analysis.observed.domains)}"
-    return "A run without settings"
+@dataclass(frozen=True)
+class RunPage:
+    """What the template shows; what is None or empty is left out."""
 
-
-def _lead(analysis: Analysis | None, training: Training | None) -> list[str]:
-    sentences: list[str] = []
-    if training is not None:
-        sources = training.sources
-        if analysis is not None:
-            sources = tuple(d for d in analysis.info.domains if d not in training.target)
-        sentences += run_sections.what_was_trained(training, sources)
-    if sentences and analysis is not None:
-        sentences.append(_data(analysis))
-    if not sentences and analysis is not None:
-        sentences.append(
-            f"A network, {analysis.info.backbone}, trained on {listed(analysis.info.domains)} "
-            "and tested on the domains below. Seen domains are those it was trained on; their "
-            "images here include training images."
-        )
-    return [*map(look.paragraph, sentences), look.tiles(_tiles(analysis, training))]
-
-
-def _data(analysis: Analysis) -> str:
-    images = analysis.prepared.images
-    name = f"The data, {analysis.data}, has" if analysis.data else "The data has"
-    return f"{name} {len(images)} images of {len(images.classes)} classes. {analysis.network}"
-
-
-def _tiles(analysis: Analysis | None, training: Training | None) -> list[tuple[str, str]]:
-    found = []
-    chosen = run_sections.recorded_accuracy(training) if training else {}
-    for rule in ("last", "validation"):
-        if rule in chosen:
-            score = pooled(chosen[rule].target.values())
-            rules = RULES[rule]
-            what = f"correct on {listed(chosen[rule].target)}, the target; {rules}"
-            found.append((f"{score.accuracy:.1f} %", what))
-    if chosen and chosen["last"].validation:
-        mean = mean_accuracy(chosen["last"].validation)
-        found.append((f"{mean:.1f} %", "correct on held-out source images; the last epoch"))
-    if analysis is None:
-        return found
-    if not chosen:
-        found += [
-            (f"{share(score):.1f} %", f"correct, {marked(domain, analysis)}")
-            for domain, score in analysis.numbers["accuracy"]["prediction"].items()
-        ]
-    if scores := analysis.numbers.get("domain_accuracy"):
-        what = "of images of known domains lie nearest to their own"
-        found.append((f"{mean_share(scores):.1f} %", what))
-    return found
-
-
-def _network(
-    analysis: Analysis,
-    pictures: Mapping[str, bytes],
-    styles: Mapping[str, Look],
-    *,
-    still: bool,
-) -> Sections:
-    """What the trained network does with images."""
-    return {
-        "map": ("The map", model_sections.map_section(analysis, pictures, styles, still=still)),
-        "similarity": (
-            "Similarity of domains",
-            model_sections.similarity_section(analysis, pictures),
-        ),
-        "accuracy": ("Who is right", model_sections.answer_section(analysis, pictures)),
-        "layers": ("Layers", model_sections.layer_section(analysis, pictures)),
-        "calibration": ("Calibration", model_sections.calibration_section(analysis, pictures)),
-        "confusion": ("Confusion", model_sections.confusion_section(pictures)),
-        "images": (
-            "Confident and mixed images",
-            model_sections.example_section(analysis, styles),
-        ),
-    }
-
-
-def _background(analysis: Analysis | None, training: Training | None) -> Sections:
-    found: Sections = {}
-    if analysis is not None:
-        rows = _analysed(analysis)
-        found["analysed"] = (
-            "Model and images",
-            [look.table("What was looked into", ("", ""), rows)],
-        )
-    if training is not None and training.settings:
-        table = settings_table("Every setting of the training", flat(training.settings))
-        found["settings"] = ("Settings", [table])
-    if training is not None and training.environment:
-        found["environment"] = ("Environment", [environment_table([_environment(training)])])
-    return found
-
-
-def _environment(training: Training) -> dict[str, Any]:
-    if training.result is None:
-        return dict(training.environment)
-    return {**training.environment, "precision": training.result.precision}
-
-
-def _analysed(analysis: Analysis) -> Sequence[tuple[str, str]]:
-    info = analysis.info
-    return [
-        ("method", info.method),
-        ("options", value_text(info.options) if info.options else "none"),
-        ("network", info.backbone),
-        ("initial weights", Path(info.weights).name if info.weights else "random"),
-        ("trained on", ", ".join(info.domains)),
-        ("classes", str(len(info.classes))),
-        ("trained by bne", info.bne),
-        *([("data", analysis.data)] if analysis.data else []),
-        *((f"images of {d}", _counts(n)) for d, n in analysis.images.items()),
-        ("images on the map", str(len(analysis.points))),
-        ("seed of the draw", str(analysis.seed)),
-    ]
-
-
-def _counts(images: Mapping[str, int]) -> str:
-    held_out = f", {images['held_out']} of them held out" if images["held_out"] else ""
-    return f"{images['used']} of {images['there']}{held_out}"
-
-
-RESOLUTION = 150
+    title: str
+    training: Training | None
+    analysis: Analysis | None
+    sources: Sequence[str]  # the domains trained on
+    sentence: str  # the paper's on the method
+    chosen: Mapping[str, Epoch]  # the epochs that count, by the rule that chooses them
+    source_accuracy: float | None  # of the last one on held-out images, mean over domains
+    curves: Curves | None
+    marked: Mapping[str, str]  # the domains with whether the network was trained on them
+    answers: Mapping[str, Scores]  # by what gives the answer
+    charts: Mapping[str, Any]  # for `run.js`
+    map: Mapping[str, Any] | None  # for `map.js`
+    examples: Mapping[str, Sequence[tuple[Example, str]]]  # with pictures, by what they are
+    looks: Mapping[str, Look]
+    left_out: Sequence[str]  # what is not there, in sentences
+    analysed: Mapping[str, str]  # the model and the images
+    environment: Mapping[str, str]
 
 
 def write_report(
@@ -208,65 +67,121 @@ def write_report(
 
     Returns:
         What was written.
+
+    Raises:
+        DataError: plotly is not installed.
     """
-    styles = looks(*_domains(analysis, training))
-    curves = curve_data(training, styles) if training and training.epochs else None
-    drawn = {"curves": curve_figure(curves)} if curves else {}
-    drawn |= draw(analysis, styles) if analysis else {}
-    written = []
-    pictures = {}
-    for name, figure in drawn.items():
-        for form in ("png", "pdf"):
-            content = _bytes(figure, form)
-            path = folder / f"{name}.{form}"
-            path.write_bytes(content)
-            written.append(path)
-            if form == "png":
-                pictures[name] = content
+    content = run_page(analysis, training)
+    written = [folder / "index.html"]
+    write_text(written[0], render("run", content))
     if analysis:
-        write_json(folder / "analysis.json", analysis.to_dict())
-        written.insert(0, folder / "analysis.json")
-    write_text(folder / "index.html", page(analysis, training, curves, pictures, styles))
-    return [folder / "index.html", *written]
+        written.append(folder / "analysis.json")
+        write_json(written[1], analysis.to_dict())
+    for name, figure in figures.draw(content.curves, analysis, content.looks).items():
+        for form in ("png", "pdf"):
+            written.append(folder / f"{name}.{form}")
+            figures.write(figure, written[-1])
+    return written
 
 
-def _domains(
-    analysis: Analysis | None, training: Training | None
-) -> tuple[list[str], Collection[str]]:
-    """All domains to draw, and those that were trained on."""
-    observed = analysis.observed if analysis else None
-    drawn = [*observed.domains, *observed.branches] if observed else []
-    last = training.epochs[-1] if training and training.epochs else None
-    recorded = [*last.validation, *last.target] if last else []
-    seen = analysis.info.domains if analysis else last.validation if last else ()
-    return list(dict.fromkeys([*drawn, *recorded])), seen
+def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
+    """What the page of a run shows.
+
+    Args:
+        analysis: of the trained network, if there is one.
+        training: of it, as far as it is known.
+    """
+    epochs = training.epochs if training else ()
+    chosen = chosen_epochs(epochs)
+    title, sentence = "A run without settings", ""
+    if training and training.settings:
+        method = training.settings["method"]
+        title = f"{method}, tested on {listed(training.target)}"
+        with suppress(ValueError):  # a method that was registered elsewhere
+            sentence = find(method).sentence
+    elif analysis:
+        title = f"{analysis.info.method} on {', '.join(analysis.observed.domains)}"
+    left_out = [NO_RUN] if training is None else [*training.left_out]
+    left_out += [NO_NETWORK] if analysis is None else analysis.numbers["left_out"]
+    held_out = chosen["last"].validation if chosen else {}
+    styles = _looks(analysis, epochs)
+    answers = charts.answers(analysis.numbers["accuracy"]) if analysis else {}
+    environment = dict(training.environment) if training else {}
+    if environment and training and training.result:
+        environment["precision"] = training.result.precision
+    return RunPage(
+        title=title,
+        training=training,
+        analysis=analysis,
+        sources=_sources(analysis, training),
+        sentence=sentence,
+        chosen=chosen,
+        source_accuracy=mean_accuracy(held_out) if held_out else None,
+        curves=charts.curves(epochs, styles) if epochs else None,
+        marked={d: f"{d} ({'seen' if look.seen else 'unseen'})" for d, look in styles.items()},
+        answers=answers,
+        charts=_charts(analysis, styles) | {"answers": answers} if analysis else {},
+        map=charts.map_data(analysis, styles) if analysis and analysis.maps else None,
+        examples=_examples(analysis) if analysis else {},
+        looks=styles,
+        left_out=left_out,
+        analysed=_analysed(analysis) if analysis else {},
+        environment=environment_texts([environment]),
+    )
 
 
-def draw(analysis: Analysis, styles: Mapping[str, Look]) -> dict[str, Figure]:
-    """Every figure that applies, by the name of its files."""
-    numbers = analysis.numbers
-    found = {
-        map_name(one.name): map_figure(one, analysis.observed, styles, analysis.chosen)
-        for one in analysis.maps
+def chosen_epochs(epochs: Sequence[Epoch]) -> dict[str, Epoch]:
+    """The epochs that count, by the rule that chooses them."""
+    if not any(epoch.phase == "train" for epoch in epochs):
+        return {}
+    best = best_on_validation(epochs)
+    validation = {"validation": best} if best else {}
+    return {"last": last(epochs), **validation, "oracle": oracle(epochs)}
+
+
+def _looks(analysis: Analysis | None, epochs: Sequence[Epoch]) -> dict[str, Look]:
+    observed = [*analysis.observed.domains, *analysis.observed.branches] if analysis else []
+    recorded = [*epochs[-1].validation, *epochs[-1].target] if epochs else []
+    seen = analysis.info.domains if analysis else epochs[-1].validation if epochs else ()
+    return looks([*observed, *recorded], seen)
+
+
+def _sources(analysis: Analysis | None, training: Training | None) -> Sequence[str]:
+    if analysis is None:
+        return training.sources if training else ()
+    return [d for d in analysis.info.domains if not training or d not in training.target]
+
+
+def _charts(analysis: Analysis, styles: Mapping[str, Look]) -> dict[str, Any]:
+    return {
+        "domains": [styles[name] for name in analysis.observed.domains],
+        "classes": analysis.observed.classes,
+        "branches": len(analysis.observed.branches),
+        **{name: analysis.numbers[name] for name in CHARTS if name in analysis.numbers},
     }
-    if "similarity_share" in numbers:
-        found["similarity"] = figures.similarity(numbers["similarity_share"])
-    found["accuracy"] = figures.accuracies(numbers["accuracy"])
-    if "layers" in numbers:
-        found["layers"] = figures.layers(numbers["layers"])
-    found["calibration"] = figures.calibration(numbers["reliability"], numbers["calibration_error"])
-    found["confusion"] = figures.confusions(numbers["confusion"], analysis.observed.classes)
-    return found
 
 
-def map_name(layer: str) -> str:
-    """The name of a map's files."""
-    return "map-" + re.sub(r"[^\w.-]", "-", layer)
+def _examples(analysis: Analysis) -> dict[str, list[tuple[Example, str]]]:
+    numbers = [one.number for own in analysis.examples.values() for one in own]
+    pictures = iter(thumbnails(analysis.prepared, numbers, EXAMPLE_SIDE, EXAMPLE_BUDGET))
+    return {kind: [(one, next(pictures)) for one in own] for kind, own in analysis.examples.items()}
 
 
-def _bytes(figure: Figure, form: str) -> bytes:
-    buffer = io.BytesIO()
-    # Without a date the same numbers make the same file.
-    metadata = {"CreationDate": None} if form == "pdf" else {}
-    figure.savefig(buffer, format=form, dpi=RESOLUTION, metadata=metadata)
-    return buffer.getvalue()
+def _analysed(analysis: Analysis) -> dict[str, str]:
+    info = analysis.info
+    found = {
+        "method": info.method,
+        "options": value_text(info.options) if info.options else "none",
+        "network": info.backbone,
+        "initial weights": Path(info.weights).name if info.weights else "random",
+        "trained on": ", ".join(info.domains),
+        "classes": str(len(info.classes)),
+        "trained by bne": info.bne,
+    }
+    if analysis.data:
+        found["data"] = analysis.data
+    for domain, own in analysis.images.items():
+        held_out = f", {own['held_out']} of them held out" if own["held_out"] else ""
+        found[f"images of {domain}"] = f"{own['used']} of {own['there']}{held_out}"
+    found["images on the map"] = str(len(analysis.points))
+    return found | {"seed of the draw": str(analysis.seed)}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from bne.methods import Method
     from bne.training.events import Progress
     from bne.training.folder import RunFolder
-    from bne.training.inputs import Setting
+    from bne.training.runtime import Runtime
 
 FORMAT = 1
 KEPT = 2  # the newest ones
@@ -137,12 +137,12 @@ class Keeper:
 
     Args:
         folder: of the run.
-        setting: of the run.
+        runtime: of the run.
     """
 
-    def __init__(self, folder: RunFolder, setting: Setting) -> None:
+    def __init__(self, folder: RunFolder, runtime: Runtime) -> None:
         self._folder = folder
-        self._setting = setting
+        self._runtime = runtime
         self._writer = ThreadPoolExecutor(1)
         self._writing: Future[None] | None = None
 
@@ -161,7 +161,7 @@ class Keeper:
         Raises:
             TrainingError: All are damaged.
         """
-        processes = self._setting.processes
+        processes = self._runtime.processes
         found = newest(self._folder.checkpoints) if processes.first else None
         step = 0 if found is None else found.state["progress"]["step"]
         step = int(processes.sum(torch.tensor(step, device=processes.device)))
@@ -171,7 +171,7 @@ class Keeper:
 
     def checkpoint(self, progress: Progress, tensors: Mapping[str, Tensor]) -> None:
         """Keeps a moment of training."""
-        if not self._setting.processes.first:
+        if not self._runtime.processes.first:
             return
         path = path_of(self._folder.checkpoints, progress.step)
         kept = Checkpoint(plain({"progress": progress.to_dict()}), snapshot(tensors))
@@ -184,17 +184,16 @@ class Keeper:
 
     def model(self, folder: Path, method: Method) -> None:
         """Keeps a method as it is now in a model folder."""
-        if not self._setting.processes.first:
+        runtime, recipe = self._runtime, self._runtime.recipe
+        if not runtime.processes.first:
             return
-        setting = self._setting
-        recipe = setting.recipe
         info = ModelInfo(
             backbone=recipe.backbone,
-            classes=setting.prepared.images.classes,
-            domains=setting.domains,
+            classes=runtime.inputs.images.classes,
+            domains=runtime.domains,
             method=recipe.method,
             options=plain(recipe.options),
-            transform=setting.transform.to_dict(),
+            transform=runtime.transform.to_dict(),
             weights=None if recipe.weights is None else Path(recipe.weights).name,
         )
         tensors = snapshot(method.state_dict())

@@ -14,7 +14,7 @@ from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from bne.core.moments import Moments, at_least_float32, pool_across_processes
+from bne.core.moments import Moments, at_least_float32, combine_processes
 from bne.core.norm import FUSED
 from bne.errors import TrainingError
 
@@ -55,7 +55,7 @@ class Processes:
         """Returns when all processes have come here."""
         self.sum(torch.zeros(1, device=self.device)).item()
 
-    def share(self, method: nn.Module) -> nn.Module:
+    def wrap(self, method: nn.Module) -> nn.Module:
         """What to call instead of a method, so that gradients are those of all processes' images.
 
         It lasts for one stage of the method, whose steps all leave out the same parameters, if any.
@@ -140,7 +140,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         count = mean.new_full((1,), x.numel() / x.shape[1])
         batch = Moments(mean.unsqueeze(0), var.unsqueeze(0))
         if self.training and distributed.is_initialized():
-            batch, count = pool_across_processes(batch, count)
+            batch, count = combine_processes(batch, count)
         self._track(Moments(batch.mean[0], batch.var[0]), count)
         scale = (batch.var + self.eps).rsqrt()
         scale = scale if self.weight is None else scale * self.weight

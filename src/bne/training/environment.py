@@ -11,11 +11,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bne
+from bne.errors import SettingsError
 
 if TYPE_CHECKING:
     import torch
 
 PACKAGES = ("torch", "torchvision", "timm", "numpy")
+
+
+def choose_device(name: str) -> str:
+    """`cpu` or `cuda`, from what `--device` or `device=` says.
+
+    Raises:
+        SettingsError: It says something else, or there is no GPU.
+    """
+    import torch
+
+    if name not in ("auto", "cpu", "cuda"):
+        raise SettingsError(f"--device {name}: choose auto, cpu or cuda.")
+    there = torch.cuda.is_available()
+    if name == "cuda" and not there:
+        raise SettingsError("--device cuda: PyTorch finds no GPU here; choose cpu.")
+    return "cuda" if there and name != "cpu" else "cpu"
 
 
 def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
@@ -29,6 +46,7 @@ def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
         weights: as the recipe has them.
     """
     package = Path(bne.__file__).parent
+    checksum = weights_sha256(weights)
     return {
         "bne": bne.__version__,
         "commit": _commit(package),
@@ -37,7 +55,8 @@ def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
         **{name: _version(name) for name in PACKAGES},
         "platform": platform.platform(),
         "device": _device_name(device),
-        "weights": _weights(weights),
+        # Not the path, which says more of the machine than of the weights.
+        "weights": {"name": Path(weights).name if checksum else weights, "sha256": checksum},
     }
 
 
@@ -56,15 +75,12 @@ def _device_name(device: str | torch.device) -> str:
     return platform.processor() or platform.machine()
 
 
-def _weights(weights: str | None) -> dict[str, str | None]:
-    """Name and checksum; not the path, which says more of the machine than of the weights."""
+def weights_sha256(weights: str | None) -> str | None:
+    """The checksum of initial weights, if they are a file."""
     if weights is None or not Path(weights).is_file():
-        return {"name": weights, "sha256": None}
+        return None
     with Path(weights).open("rb") as file:
-        return {
-            "name": Path(weights).name,
-            "sha256": hashlib.file_digest(file, "sha256").hexdigest(),
-        }
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _commit(package: Path) -> str | None:

@@ -1,12 +1,13 @@
-"""How far a run has come."""
+"""How far a run has come, as it is told to listeners and kept in files."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
     from bne.recipes.schema import Recipe
@@ -33,7 +34,7 @@ Scores = dict[str, Score]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Start:
     """What a run is about to do.
 
     Attributes:
@@ -48,7 +49,7 @@ class Plan:
         steps_per_epoch: of both phases.
         steps: of the whole run.
         first_step: steps that were done before, if the run is resumed.
-        processes: that share the work.
+        processes: among which the work is divided.
     """
 
     recipe: Recipe
@@ -138,10 +139,34 @@ def scores_from_dict(fields: Mapping[str, Mapping[str, int]]) -> Scores:
     return {domain: Score(**score) for domain, score in fields.items()}
 
 
+def read_epochs(records: Iterable[Any]) -> tuple[Epoch, ...]:
+    """The epochs of a run, from a file that may be damaged.
+
+    Args:
+        records: what `Epoch.to_dict` gave, as JSON has it.
+
+    Raises:
+        ValueError: One is no epoch, a number is none, or the epochs are of different domains.
+    """
+    try:
+        epochs = tuple(map(Epoch.from_dict, records))
+        for epoch in epochs:
+            scores = [*epoch.validation.values(), *epoch.target.values()]
+            for number in (epoch.loss, *(score.accuracy for score in scores)):
+                isfinite(number)  # which takes nothing but numbers
+    except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
+        raise ValueError("no epoch") from error
+    if not all(epoch.target and isinstance(epoch.stage, str) for epoch in epochs):
+        raise ValueError("no target or no stage")
+    if len({(*epoch.validation, None, *epoch.target) for epoch in epochs}) > 1:
+        raise ValueError("epochs of different domains")
+    return epochs
+
+
 class Listener:
     """Hears of a run as it goes on; everything does nothing unless overridden."""
 
-    def started(self, plan: Plan) -> None:
+    def started(self, start: Start) -> None:
         """Training begins, or goes on."""
 
     def stepped(self, step: Step) -> None:
@@ -152,6 +177,9 @@ class Listener:
 
     def finished(self, result: Result) -> None:
         """Everything is written."""
+
+    def close(self) -> None:
+        """The run is over, however it ended; nothing may have been told before."""
 
 
 @dataclass

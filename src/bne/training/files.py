@@ -1,30 +1,98 @@
-"""Tensors in files, with a checksum; nothing is ever unpickled."""
+"""Files written as a whole or not at all; tensors with a checksum, and nothing ever unpickled."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
 
-from bne.data.cache import sync
-from bne.errors import require
+from bne.errors import SettingsError, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from torch import Tensor
 
 
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """A context whose errors name a file, as the system's own do not where a disk is full."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def check_folder(folder: Path, data: object, *, write: bool = True) -> None:
+    """Finds what would keep results from being written, before anything is done.
+
+    Args:
+        folder: of the results.
+        data: that they are of, a path or whatever else images come from.
+        write: whether anything is to be written.
+
+    Raises:
+        SettingsError: `folder` is a file or cannot be written, or it lies within the data.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"--out {folder} is a file; name a folder.")
+    check_apart(folder, data, "--out")
+    if write:
+        check_writable(folder, "--out")
+
+
+def check_apart(folder: Path, data: object, option: str) -> None:
+    """Refuses a folder within the data, which then would hold more than images.
+
+    Raises:
+        SettingsError: It lies there.
+    """
+    root = Path(data) if isinstance(data, str | os.PathLike) else None
+    if root and root.is_dir() and folder.resolve().is_relative_to(root.resolve()):
+        raise SettingsError(
+            f"{option} {folder} lies within the data in {root}; name a folder elsewhere."
+        )
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Finds out whether a file or folder, or what it would lie in, may be written to.
+
+    Raises:
+        SettingsError: It may not.
+    """
+    whole = path.absolute()
+    place = next(place for place in (whole, *whole.parents) if place.exists())
+    if place != whole and not place.is_dir():
+        raise SettingsError(f"{option} {path}: {place} is a file, not a folder.")
+    if not os.access(place, os.W_OK):
+        raise SettingsError(f"{option} {path} cannot be written: you may not write to {place}.")
+    try:  # rights do not tell all: a disk may be full, and a folder take no files
+        with TemporaryFile(dir=place) if place.is_dir() else place.open("ab"):
+            pass
+    except OSError as error:
+        reason = f"{place}: {error.strerror}"
+        raise SettingsError(f"{option} {path} cannot be written: {reason}.") from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a file, or replaces it, as a whole."""
+    from bne.data.cache import sync
+
     partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text)
-    sync(partial)
-    partial.replace(path)
-    sync(path.parent)
+    try:
+        with named(path):
+            partial.write_text(text)
+            sync(partial)
+            partial.replace(path)
+            sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: object) -> None:
@@ -40,6 +108,8 @@ def plain(content: object) -> Any:
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A context that writes a folder, or replaces it: what it yields becomes the folder."""
+    from bne.data.cache import sync
+
     partial = folder.with_name(f".{folder.name}.partial")
     old = folder.with_name(f".{folder.name}.old")
     for rest in (partial, old):
@@ -65,7 +135,8 @@ def snapshot(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Writes tensors, as `snapshot` gives them, and returns the file's SHA-256."""
     data: bytes = require("safetensors.torch").save(dict(tensors))
-    path.write_bytes(data)
+    with named(path):
+        path.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
 

@@ -1,60 +1,32 @@
-"""The folder of a run: what lies where, and whose it is."""
+"""The folder of a run: what lies where, written and read."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
-from bne.errors import TrainingError
+from bne.errors import BneError, DataError, TrainingError
 from bne.recipes.files import dump, parse
+from bne.recipes.inputs import split_sources
+from bne.recipes.schema import checked, to_recipe
 from bne.training import checkpoints
-from bne.training.events import Epoch, Scores, scores_from_dict
-from bne.training.files import plain, write_json, write_text
+from bne.training.events import Epoch, Scores, read_epochs, scores_from_dict
+from bne.training.files import named, plain, write_json, write_text
+from bne.training.identity import Identity
+from bne.training.model_folder import INFO
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bne.data.images import ImageSet
-    from bne.data.splits import Split
     from bne.recipes.schema import Recipe
-
-
-def materials(
-    recipe: Recipe, images: ImageSet, splits: Mapping[str, Split], weights: str | None
-) -> dict[str, Any]:
-    """Recipe, classes, images by their names, initial weights; plain, for JSON.
-
-    The recipe is here although `recipe.yaml` has it too: people may change that file.
-
-    Args:
-        recipe: of the run.
-        images: all there are.
-        splits: of the source domains, by name.
-        weights: SHA-256 of the file of initial weights, if they come from one.
-    """
-
-    def digest(numbers: Sequence[int]) -> str:
-        names = "\n".join(images.files[number].name for number in numbers)
-        return f"{len(numbers)} of digest {hashlib.sha256(names.encode()).hexdigest()[:16]}"
-
-    found: dict[str, Any] = plain(
-        {
-            "recipe": recipe.to_dict(),
-            "classes": images.classes,
-            "training images": {d: digest(split.train) for d, split in splits.items()},
-            "held-out images": {d: digest(split.validation) for d, split in splits.items()},
-            "target images": {d: digest(images.indices_of([d])) for d in recipe.target},
-            "initial weights": weights,
-            "statistics": recipe.statistics,
-        }
-    )
-    return found
+    from bne.training.model_folder import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -65,8 +37,7 @@ class Result:
         recipe: every setting, as `Recipe.to_dict` gives them.
         environment: in which it ran.
         epochs: all records, in order.
-        accuracy: of every target domain, under the rules "last", "validation" (absent if no images
-            were held out) and "oracle" (chosen on the target itself).
+        accuracy: scores of every target domain, by rule, see `bne.training.scores.RULES`.
         precision: that was really used, "bf16" or "float32".
         target_images: what training knew of the target's images: "unseen", or "unlabelled" if they
             joined without their labels.
@@ -111,62 +82,46 @@ class RunFolder:
         self.model = path / "model"
         self.best = path / "best"
         self._recipe = path / "recipe.yaml"
-        self._materials = path / "materials.json"
+        self._identity = path / "materials.json"
         self._metrics = path / "metrics.jsonl"
         self._result = path / "result.json"
 
-    def check(self, recipe: Recipe, *, resume: bool) -> None:
+    def check(self, identity: Identity, *, resume: bool) -> Result | None:
         """Refuses a folder that is another run's; nothing is written.
 
+        Returns:
+            The result, if this very run is finished.
+
         Raises:
-            TrainingError: The folder holds a run of another recipe, or an unfinished one that is
-                not to be resumed.
+            TrainingError: The folder holds another run, or one that cannot be read, or an
+                unfinished one that is not to be resumed.
         """
-        if not self._recipe.exists():
-            return
+        finished = self._result.exists()
+        begun = bool(checkpoints.all_of(self.checkpoints))
+        if not finished and not begun:
+            if self._recipe.exists() and not self._identity.exists():
+                raise TrainingError(f"{self._recipe} is no run's; choose another folder.")
+            return None
         try:
-            theirs = parse(self._recipe.read_bytes())
-        except ValueError:
-            theirs = None
-        if not isinstance(theirs, dict):
-            raise TrainingError(f"{self._recipe} is damaged; choose another folder.")
-        if found := difference(theirs, plain(recipe.to_dict())):
+            theirs = Identity.from_dict(json.loads(self._identity.read_text()))
+            found = identity.difference(theirs)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
             raise TrainingError(
-                f"{self.path} holds a run of another recipe ({found}); choose another folder."
-            )
-        if not resume and not self._result.exists() and checkpoints.all_of(self.checkpoints):
+                f"{self._identity} is damaged, or missing as in runs of earlier versions, so that "
+                "nobody can tell what the run is of; choose another folder."
+            ) from None
+        if found:
+            raise TrainingError(f"{self.path} holds another run ({found}); choose another folder.")
+        if finished:
+            return self._finished()
+        if not resume:
             raise TrainingError(
                 f"{self.path} holds an unfinished run of this recipe; go on with it by --resume "
                 "(resume=True), or choose another folder."
             )
+        return None
 
-    def check_materials(self, materials: Mapping[str, Any]) -> None:
-        """Refuses a folder whose run is made of other things, as far as these are known.
-
-        Raises:
-            TrainingError: It is, or what it is of cannot be read.
-        """
-        if not (self._result.exists() or checkpoints.all_of(self.checkpoints)):
-            return
-        try:
-            theirs = dict(json.loads(self._materials.read_text()))
-        except (OSError, ValueError, TypeError):
-            raise TrainingError(
-                f"{self._materials} is damaged, or missing as in runs of earlier versions, so that "
-                "nobody can tell what the run is of; choose another folder."
-            ) from None
-        known = {key: ours for key, ours in materials.items() if ours is not None}
-        if found := difference({key: theirs.get(key) for key in known}, known):
-            raise TrainingError(f"{self.path} holds another run ({found}); choose another folder.")
-
-    def finished(self) -> Result | None:
-        """The result, if the run is finished.
-
-        Raises:
-            TrainingError: It cannot be read.
-        """
-        if not self._result.exists():
-            return None
+    def _finished(self) -> Result:
         try:
             return Result.from_dict(json.loads(self._result.read_text()))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -194,7 +149,7 @@ class RunFolder:
     def begin(
         self,
         recipe: Recipe,
-        materials: Mapping[str, Any],
+        identity: Identity,
         environment: Mapping[str, Any],
         known: Sequence[Epoch],
     ) -> None:
@@ -202,19 +157,19 @@ class RunFolder:
 
         Args:
             recipe: of the run.
-            materials: it is made of.
+            identity: of the run; people may change the recipe's file.
             environment: it runs in.
             known: the epochs that were finished before; others that were recorded are forgotten.
         """
         self.checkpoints.mkdir(parents=True, exist_ok=True)
-        write_json(self._materials, materials)
+        write_json(self._identity, asdict(identity))
         write_text(self._recipe, dump(plain(recipe.to_dict())))
         write_json(self.path / "environment.json", environment)
         write_text(self._metrics, "".join(_line(epoch) for epoch in known))
 
     def record(self, epoch: Epoch) -> None:
         """Adds an epoch to the metrics."""
-        with self._metrics.open("a") as file:
+        with named(self._metrics), self._metrics.open("a") as file:
             file.write(_line(epoch))
 
     def finish(self, result: Result) -> None:
@@ -222,16 +177,167 @@ class RunFolder:
         write_json(self._result, result.to_dict())
 
 
-def difference(theirs: Any, ours: Any, key: str = "") -> str:
-    """The first setting that differs, in words; empty if none does."""
-    if isinstance(theirs, dict) and isinstance(ours, dict):
-        for name in [*ours, *(name for name in theirs if name not in ours)]:
-            place = f"{key}.{name}" if key else str(name)
-            if found := difference(theirs.get(name), ours.get(name), place):
-                return found
-        return ""
-    return "" if theirs == ours else f"{key} is {theirs!r} there and {ours!r} here"
-
-
 def _line(epoch: Epoch) -> str:
     return json.dumps(epoch.to_dict()) + "\n"
+
+
+UNFINISHED = "The run is not finished: what is shown is how far it has come."
+NO_EPOCH = "No epoch is finished: there are neither accuracies nor curves."
+NO_NETWORK = "The run has no trained network yet: there is nothing to show images to."
+NO_RUN = (
+    "This is a model's folder without its run: how the model was trained is not known, nor which "
+    "images of seen domains were held out."
+)
+LAST = "The network looked into is that of the last epoch."
+BEST = "The network looked into is that of the epoch best on held-out source images."
+UNKNOWN = (
+    "Which images of the seen domains were held out from training is not known: {}. All of them "
+    "count as training images."
+)
+_FAULTS = (
+    *(OSError, BneError, ValueError, KeyError, TypeError, AttributeError),
+    *(OverflowError, RecursionError),
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run, as far as it is recorded in its folder.
+
+    Attributes:
+        settings: every setting of the recipe, plain values; empty if they cannot be read.
+        environment: it ran in; empty if that cannot be read.
+        epochs: all records there are, in order.
+        result: None until the run is finished.
+        left_out: what is not there, in sentences.
+    """
+
+    settings: Mapping[str, Any]
+    environment: Mapping[str, Any]
+    epochs: tuple[Epoch, ...]
+    result: Result | None
+    left_out: tuple[str, ...]
+
+    @property
+    def target(self) -> tuple[str, ...]:
+        """The domains held out."""
+        recorded = self.epochs[-1].target if self.epochs else ()
+        return tuple(self.settings.get("target", recorded))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The domains trained on, as far as records name them."""
+        recorded = self.epochs[-1].validation if self.epochs else ()
+        return tuple(self.settings.get("sources") or recorded)
+
+
+def find_model(run: Path) -> tuple[Path | None, str]:
+    """The folder of the network to look into, and a sentence on which of a run's it is.
+
+    A run that is not finished may have its best one; None if there is none yet.
+    """
+    for folder, sentence in ((run / "model", LAST), (run / "best", BEST)):
+        if folder.is_dir():
+            return folder, sentence
+    known = {"model": LAST, "best": BEST}.get(run.name, "")
+    return (run, known) if (run / INFO).is_file() else (None, "")
+
+
+def read_training(run: Path) -> Training | None:
+    """What is recorded of a run, unfinished and damaged ones included.
+
+    Args:
+        run: its folder, or that of a model in it.
+
+    Returns:
+        None if the folder is no run's.
+    """
+    if (run / INFO).is_file():
+        run = run.parent
+    if not (run / "recipe.yaml").is_file():
+        return None
+    left_out: list[str] = []
+
+    def read(name: str, make: Callable[[str], Any], what: str) -> Any:
+        try:
+            return make((run / name).read_text())
+        except _FAULTS as error:
+            reason = "is not there" if isinstance(error, FileNotFoundError) else "cannot be read"
+            left_out.append(f"{name} {reason}: {what}.")
+            return None
+
+    settings = read("recipe.yaml", _read_settings, "the settings are left out")
+    environment = read("environment.json", _read_group, "the environment is left out")
+    epochs = read("metrics.jsonl", _read_metrics, "accuracies and curves are left out")
+    result = None
+    if not (run / "result.json").exists():
+        left_out.append(UNFINISHED)
+    else:
+        result = read("result.json", _read_result, "its time is left out")
+    if epochs == ():
+        left_out.append(NO_EPOCH)
+    return Training(settings or {}, environment or {}, epochs or (), result, tuple(left_out))
+
+
+def _read_settings(text: str) -> Any:
+    return plain(to_recipe(checked(parse(text))).to_dict())
+
+
+def _read_group(text: str) -> dict[str, Any]:
+    content = json.loads(text)
+    if not isinstance(content, dict):
+        raise TypeError(content)
+    return content
+
+
+def _read_metrics(text: str) -> tuple[Epoch, ...]:
+    """One epoch a line; the last may be cut short by a crash."""
+    *lines, last = [line for line in text.splitlines() if line.strip()] or [""]
+    records = [json.loads(line) for line in lines]
+    with suppress(ValueError):
+        records.append(json.loads(last))
+    return read_epochs(records)
+
+
+def _read_result(text: str) -> Result:
+    result = Result.from_dict(json.loads(text))
+    isfinite(result.seconds)  # which takes nothing but numbers
+    return result
+
+
+def held_out_images(
+    training: Training | None, info: ModelInfo, images: ImageSet, split_file: Path | None
+) -> tuple[frozenset[int], str]:
+    """The numbers of images that were held out for validation, and what is not known of that.
+
+    Args:
+        training: of the run, if there is one.
+        info: about its model.
+        images: that may be those of the run, some of them, or others.
+        split_file: the official split that lies with them, if one does.
+
+    Returns:
+        The numbers, and a sentence if they cannot be told.
+    """
+    if training is None:
+        return frozenset(), ""  # of which the page says enough
+    seen = [d for d in info.domains if d in images.domains and d not in training.target]
+    if not seen:
+        return frozenset(), ""
+    recorded = training.epochs[-1].validation if training.epochs else {}
+    try:
+        recipe = replace(to_recipe(checked(training.settings)), sources=tuple(seen))
+        if recipe.validation == "official" and split_file is None:
+            raise DataError("The benchmark's own split does not lie with the data.")
+        splits = split_sources(recipe, images, split_file)
+        for domain, score in recorded.items():
+            here = len(splits[domain].validation) if domain in splits else score.images
+            if score.images != here:
+                raise DataError(
+                    f"The run held out {score.images} images of {domain}, but of this data it "
+                    f"would be {here}."
+                )
+    except BneError as error:
+        reason = str(error).removesuffix(".")
+        return frozenset(), UNKNOWN.format(reason[0].lower() + reason[1:])
+    return frozenset(n for split in splits.values() for n in split.validation), ""

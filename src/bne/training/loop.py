@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 import torch
 
+from bne.data.batches import seed_of
 from bne.errors import Interrupted, TrainingError
 from bne.methods import DeepAll
 from bne.recipes.schema import Averaging
@@ -23,11 +25,10 @@ from bne.training.optim import (
     optimiser_tensors,
     set_learning_rate,
 )
-from bne.training.scores import scores
 from bne.training.statistics import SCORING_STEPS, draw, recompute
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
 
@@ -36,8 +37,17 @@ if TYPE_CHECKING:
     from bne.training.checkpoints import Keeper
     from bne.training.events import Listener, PhaseName, Progress
     from bne.training.folder import RunFolder
-    from bne.training.inputs import Setting
     from bne.training.interruption import Interruption
+    from bne.training.runtime import Autocast, Runtime
+
+
+def seed_generators(device: torch.device, *place: object) -> None:
+    """Seeds the global generators of the CPU and the device by where they are drawn from."""
+    seed = seed_of(*place)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 class Head(DeepAll):
@@ -75,7 +85,7 @@ class TrainingStep:
     """Takes one optimiser step a call, and never waits for the device.
 
     Args:
-        model: gives the loss; a method, or one shared by several processes.
+        model: gives the loss; a method, or one that several processes train.
         optimiser: of its parameters, with its learning rate set.
         losses: (), to which the loss of every step is added.
         clip: the largest norm of the gradient; None leaves it as it is.
@@ -91,7 +101,7 @@ class TrainingStep:
         *,
         clip: float | None = None,
         accumulate: int = 1,
-        autocast: Callable[[], AbstractContextManager[object]] = nullcontext,
+        autocast: Autocast = nullcontext,
     ) -> None:
         self._model = model
         self._optimiser = optimiser
@@ -111,7 +121,7 @@ class TrainingStep:
         """
         self._optimiser.zero_grad(set_to_none=True)
         for number in range(self._accumulate):
-            # Every n-th image, which is an equal share of every domain.
+            # Every n-th image: as many of each domain.
             part = slice(number, None, self._accumulate)
             with self._autocast():
                 loss = self._model(_rows(images, part), labels[part], domains[part])
@@ -187,7 +197,7 @@ class PhaseTraining:
     """All that changes while a method is trained.
 
     Args:
-        setting: of the run.
+        runtime: of the run.
         name: of the phase.
         method: what is trained.
         graphs: whether steps are recorded as CUDA graphs.
@@ -196,26 +206,26 @@ class PhaseTraining:
         name: of the phase.
         method: what is trained.
         members: the numbers of the images of every domain of the present epoch's batches.
-        settings: of the phase.
+        epochs: of the phase.
         average: of its weights.
         losses: (), the sum over the steps of the present epoch.
         rate: the last step's learning rate.
     """
 
-    def __init__(self, setting: Setting, name: PhaseName, method: Method, *, graphs: bool) -> None:
-        recipe = setting.recipe
-        device = setting.processes.device
+    def __init__(self, runtime: Runtime, name: PhaseName, method: Method, *, graphs: bool) -> None:
+        recipe = runtime.recipe
         self.name = name
         self.method = method.train()
         self.members: Mapping[str, Sequence[int]] = {}
-        self.settings = recipe.head if name == "head" else recipe.train
+        self._phase = recipe.head if name == "head" else recipe.train
+        self.epochs = self._phase.epochs
         averaging = Averaging() if name == "head" else recipe.averaging
-        self.average = WeightAverage(method, averaging, self.settings.epochs)
-        self.losses = torch.zeros((), dtype=torch.double, device=device)
+        self.average = WeightAverage(method, averaging, self.epochs)
+        self.losses = torch.zeros((), dtype=torch.double, device=runtime.device)
         self.rate = 0.0
-        self._setting = setting
+        self._runtime = runtime
         self._graphs = graphs
-        self._optimiser = make_optimiser(method, self.settings.optimiser, device)
+        self._optimiser = make_optimiser(method, self._phase.optimiser, runtime.device)
         self._stage = ""
         self._step: TrainingStep | GraphedStep
 
@@ -228,17 +238,18 @@ class PhaseTraining:
         Raises:
             TrainingError: The method can make no domains of the images.
         """
-        method, setting = self.method, self._setting
-        setting.seed("members", epoch)
-        with torch.no_grad(), setting.autocast():
+        method, runtime = self.method, self._runtime
+        recipe, inputs = runtime.recipe, runtime.inputs
+        seed_generators(runtime.device, recipe.seed, "members", epoch)
+        with torch.no_grad(), runtime.autocast():
             try:
-                members = dict(method.members(setting.train, epoch, setting.look))
+                members = dict(method.members(inputs.train, epoch, runtime.all_images))
             except ValueError as error:
-                raise TrainingError(f"method {setting.recipe.method}: {error}.") from error
+                raise TrainingError(f"method {recipe.method}: {error}.") from error
         if method.uses_target:
-            members[setting.joined_target] = [n for ns in setting.target.values() for n in ns]
+            members[runtime.joined_target] = [n for ns in inputs.target.values() for n in ns]
         self.members = members
-        method.begin_epoch(epoch, self.settings.warm_up)
+        method.begin_epoch(epoch, recipe.train.warm_up)
         method.train()
         if method.stage != self._stage:
             self._stage = method.stage
@@ -251,10 +262,11 @@ class PhaseTraining:
             batch: of this process.
             phase_step: steps of the phase before this one.
         """
-        setting = self._setting
-        self.rate = learning_rate(self.settings, phase_step, setting.steps_per_epoch)
+        runtime = self._runtime
+        self.rate = learning_rate(self._phase, phase_step, runtime.steps_per_epoch)
         set_learning_rate(self._optimiser, self.rate)
-        setting.seed("step", batch.step, setting.processes.rank)
+        place = (runtime.inputs.recipe.seed, "step", batch.step, runtime.processes.rank)
+        seed_generators(batch.images.device, *place)
         labels = batch.labels
         if self.method.uses_target:
             labels = labels.masked_fill(batch.domains == len(self.members) - 1, UNLABELLED)
@@ -286,12 +298,11 @@ class PhaseTraining:
 
     def measure_statistics(self, steps: int | None = None) -> None:
         """Sets the running statistics to those of the training images, or of so many batches."""
-        setting = self._setting
-        per_domain = max(1, setting.recipe.per_domain // setting.recipe.accumulate)
-        batches = list(draw(self.members, per_domain, setting.recipe.seed, steps))
-        setting.seed("statistics")
-        device = setting.processes.device
-        recompute(self.method, batches, setting.inputs, device, setting.autocast)
+        runtime, recipe = self._runtime, self._runtime.recipe
+        per_domain = max(1, recipe.per_domain // recipe.accumulate)
+        batches = list(draw(self.members, per_domain, recipe.seed, steps))
+        seed_generators(runtime.device, recipe.seed, "statistics")
+        recompute(self.method, batches, runtime.images, runtime.device, runtime.autocast)
 
     def is_finite(self) -> bool:
         """Whether all weights are numbers."""
@@ -324,58 +335,68 @@ class PhaseTraining:
         self.losses.copy_(parts["losses"]["sum"])
 
     def _make_step(self) -> TrainingStep | GraphedStep:
+        runtime = self._runtime
         step = TrainingStep(
-            self._setting.processes.share(self.method),
+            runtime.processes.wrap(self.method),
             self._optimiser,
             self.losses,
-            clip=self.settings.optimiser.clip,
-            accumulate=self._setting.recipe.accumulate,
-            autocast=self._setting.autocast,
+            clip=self._phase.optimiser.clip,
+            accumulate=runtime.recipe.accumulate,
+            autocast=runtime.autocast,
         )
-        return GraphedStep(step, self._setting.processes.device) if self._graphs else step
+        return GraphedStep(step, runtime.device) if self._graphs else step
 
 
-GPU_STEPS = 50  # between two looks at what the device has computed
+GPU_STEPS = 50  # between two reports of what the device has computed
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How steps are run and saved.
+
+    Attributes:
+        graphs: whether they are recorded as CUDA graphs.
+        checkpoint_seconds: the longest time without a checkpoint; there is one after every epoch.
+        checkpoint_steps: the most steps without one.
+    """
+
+    graphs: bool
+    checkpoint_seconds: float
+    checkpoint_steps: int | None
 
 
 class Trainer:
     """Carries out phases of training.
 
     Args:
-        setting: of the run.
+        runtime: of the run.
         progress: where it stands; kept up to date.
         folder: of the run.
         keeper: of its checkpoints.
         interruption: of the program.
         listeners: hear how it goes.
-        graphs: whether steps are recorded as CUDA graphs.
-        checkpoint_seconds: the longest time without a checkpoint.
-        checkpoint_steps: the most steps without one.
+        pace: of steps and checkpoints.
     """
 
     def __init__(
         self,
-        setting: Setting,
+        runtime: Runtime,
         progress: Progress,
         folder: RunFolder,
         keeper: Keeper,
         interruption: Interruption,
         listeners: Sequence[Listener],
-        *,
-        graphs: bool,
-        checkpoint_seconds: float,
-        checkpoint_steps: int | None,
+        pace: Pace,
     ) -> None:
-        self._setting = setting
+        self._runtime = runtime
         self._progress = progress
         self._folder = folder
         self._keeper = keeper
         self._interruption = interruption
         self._listeners = listeners
-        self._graphs = graphs
-        self._checkpoint_seconds = checkpoint_seconds
-        self._checkpoint_steps = checkpoint_steps
-        self._look_every = GPU_STEPS if setting.processes.device.type == "cuda" else 1
+        self._pace = pace
+        every = GPU_STEPS if runtime.device.type == "cuda" else 1
+        self._report_every = [every, *([pace.checkpoint_steps] if pace.checkpoint_steps else [])]
         self._last_checkpoint = time.monotonic()
         self._started = time.monotonic() - progress.seconds
 
@@ -394,13 +415,13 @@ class Trainer:
             method: what to train.
             tensors: of the checkpoint to go on from, if it is of this phase.
         """
-        training = PhaseTraining(self._setting, name, method, graphs=self._graphs)
+        training = PhaseTraining(self._runtime, name, method, graphs=self._pace.graphs)
         progress = self._progress
         if tensors is not None:
             training.load(tensors)
         else:
             progress.phase, progress.epoch = name, 0
-        while progress.epoch < training.settings.epochs and not self._is_stale():
+        while progress.epoch < training.epochs and not self._is_stale():
             self._epoch(training)
         return training
 
@@ -409,36 +430,33 @@ class Trainer:
         self._progress.epochs.append(epoch)
         if selection.best_on_validation(self._progress.epochs) is epoch:
             self._keeper.model(self._folder.best, method)
-        if self._setting.processes.first:
+        if self._runtime.processes.first:
             self._folder.record(epoch)
         for listener in self._listeners:
             listener.finished_epoch(epoch)
 
     def _epoch(self, training: PhaseTraining) -> None:
-        setting, progress = self._setting, self._progress
-        per_epoch = setting.steps_per_epoch
+        runtime, progress = self._runtime, self._progress
+        per_epoch = runtime.steps_per_epoch
         training.begin_epoch(progress.epoch)
-        batches = setting.batches(training.members, progress.step)
-        images = len(batches.domains) * setting.processes.count
+        batches = runtime.batches(training.members, progress.step)
+        images = len(batches.domains) * runtime.processes.count
         started = time.perf_counter() - progress.epoch_seconds
-        for batch in setting.feed.epoch(batches, setting.augmentation):
+        for batch in runtime.feed.epoch(batches, runtime.augmentation):
             training.step(batch, progress.epoch * per_epoch + progress.step % per_epoch)
             progress.step += 1
-            if progress.step % per_epoch and self._is_time_to_look():
-                self._look(training, images, started)
+            due = any(progress.step % steps == 0 for steps in self._report_every)
+            if due and progress.step % per_epoch:
+                self._report(training, images, started)
         loss, stop, _ = self._collect(training)
         progress.epoch_seconds = time.perf_counter() - started
         self._finish_epoch(training, loss, images)
         if stop:
             raise self._interrupted()
 
-    def _is_time_to_look(self) -> bool:
-        every = [self._look_every, *([self._checkpoint_steps] if self._checkpoint_steps else [])]
-        return any(self._progress.step % steps == 0 for steps in every)
-
-    def _look(self, training: PhaseTraining, images: int, started: float) -> None:
+    def _report(self, training: PhaseTraining, images: int, started: float) -> None:
         """Between two steps of an epoch: tells listeners, and saves if it is time to."""
-        progress, per_epoch = self._progress, self._setting.steps_per_epoch
+        progress, per_epoch = self._progress, self._runtime.steps_per_epoch
         loss, stop, due = self._collect(training)
         progress.epoch_seconds = time.perf_counter() - started
         done = progress.step % per_epoch
@@ -455,9 +473,8 @@ class Trainer:
         )
         for listener in self._listeners:
             listener.stepped(step)
-        if self._checkpoint_steps and progress.step % self._checkpoint_steps == 0:
-            due = True
-        if stop or due:
+        every = self._pace.checkpoint_steps
+        if stop or due or (every and progress.step % every == 0):
             self._check_weights(training)
             self._checkpoint(training)
         if stop:
@@ -470,38 +487,40 @@ class Trainer:
             The sum of the epoch's losses, whether any process is to stop, and whether the time
             has come for a checkpoint.
         """
-        processes = self._setting.processes
-        overdue = time.monotonic() - self._last_checkpoint > self._checkpoint_seconds
+        processes = self._runtime.processes
+        overdue = time.monotonic() - self._last_checkpoint > self._pace.checkpoint_seconds
         facts = torch.tensor(
-            [0.0, self._interruption.wanted, overdue and processes.first],
+            [0.0, self._interruption.wanted, overdue and processes.rank == 0],
             dtype=torch.double,
             device=processes.device,
         )
         facts[0] = training.losses / processes.count
-        loss, stop, due = processes.sum(facts).tolist()
+        if processes.count > 1:
+            processes.sum(facts)
+        loss, stop, due = facts.tolist()
         training.losses.copy_(facts[0])
         if not math.isfinite(loss):
             raise self._diverged("the loss is")
         return loss, bool(stop), bool(due)
 
     def _finish_epoch(self, training: PhaseTraining, loss: float, images: int) -> None:
-        setting, progress = self._setting, self._progress
+        runtime, progress = self._runtime, self._progress
         self._check_weights(training)
         seconds, progress.epoch_seconds = progress.epoch_seconds, 0.0
         progress.epoch += 1
         training.losses.zero_()
         training.average.after_epoch(progress.epoch)
         with training.averaged():
-            validation, target = scores(setting, training.method)
+            validation, target = selection.scores(runtime, training.method)
             epoch = Epoch(
                 phase=training.name,
                 epoch=progress.epoch,
                 stage=training.method.stage,
-                steps=setting.steps_per_epoch,
-                loss=loss / setting.steps_per_epoch,
+                steps=runtime.steps_per_epoch,
+                loss=loss / runtime.steps_per_epoch,
                 learning_rate=training.rate,
                 seconds=seconds,
-                images_per_second=images * setting.steps_per_epoch / seconds,
+                images_per_second=images * runtime.steps_per_epoch / seconds,
                 validation=validation,
                 target=target,
             )
@@ -518,10 +537,8 @@ class Trainer:
             raise self._diverged("the weights are")
 
     def _is_stale(self) -> bool:
-        patience, progress = self._setting.recipe.patience, self._progress
-        if patience is None:
-            return False
-        return selection.stale(progress.epochs) >= patience
+        patience = self._runtime.recipe.patience
+        return patience is not None and selection.stale(self._progress.epochs) >= patience
 
     def _diverged(self, what: str) -> TrainingError:
         progress = self._progress

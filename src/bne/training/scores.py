@@ -1,10 +1,8 @@
-"""How many images a network classifies correctly."""
+"""Which images a network classifies correctly, and the rules that choose an epoch by them."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import torch
+from typing import TYPE_CHECKING, Literal
 
 from bne.errors import TrainingError
 from bne.training.events import Score
@@ -16,16 +14,31 @@ if TYPE_CHECKING:
 
     from bne.methods import Method
     from bne.training.events import Epoch, Scores
-    from bne.training.inputs import Setting
+    from bne.training.runtime import Runtime
+
+Rule = Literal["last", "validation", "oracle"]
+RULES: dict[Rule, str] = {
+    "last": "the last epoch",
+    "validation": "the epoch best on held-out source images",
+    "oracle": "the epoch best on the target itself, no fair choice but an upper bound",
+}
+"""The epoch that each rule chooses: the project's only wording, for tables, pages and commands."""
+LABELS: dict[Rule, str] = {rule: rule for rule in RULES} | {"oracle": "oracle (on the target)"}
+"""Short names of the rules; none shows the oracle without saying what it is chosen on."""
+
+
+def sentence(rule: Rule) -> str:
+    """What a rule chooses, as `Last: the last epoch.` says it."""
+    return f"{rule.capitalize()}: {RULES[rule]}."
 
 
 def last(epochs: Sequence[Epoch]) -> Epoch:
-    """The last record of training."""
+    """The last epoch of training."""
     return _training(epochs)[-1]
 
 
 def best_on_validation(epochs: Sequence[Epoch]) -> Epoch | None:
-    """The one of the highest mean accuracy on the source domains' held-out images.
+    """The epoch of the highest mean accuracy on the source domains' held-out images.
 
     Ties go to the later. None if no images are held out.
     """
@@ -34,7 +47,7 @@ def best_on_validation(epochs: Sequence[Epoch]) -> Epoch | None:
 
 
 def oracle(epochs: Sequence[Epoch]) -> Epoch:
-    """The one of the highest accuracy on the target itself: no fair choice, an upper bound.
+    """The epoch of the highest accuracy on the target itself: no fair choice, an upper bound.
 
     All targets' images count alike; ties go to the later.
     """
@@ -43,14 +56,16 @@ def oracle(epochs: Sequence[Epoch]) -> Epoch:
     )
 
 
+def choose(epochs: Sequence[Epoch]) -> dict[Rule, Epoch]:
+    """The epoch under every rule; "validation" is absent if no images are held out."""
+    best = best_on_validation(epochs)
+    validation: dict[Rule, Epoch] = {} if best is None else {"validation": best}
+    return {"last": last(epochs), **validation, "oracle": oracle(epochs)}
+
+
 def select(epochs: Sequence[Epoch]) -> dict[str, Scores]:
-    """The target's scores under every rule: "last", "validation" (if any) and "oracle"."""
-    chosen = {
-        "last": last(epochs),
-        "validation": best_on_validation(epochs),
-        "oracle": oracle(epochs),
-    }
-    return {rule: epoch.target for rule, epoch in chosen.items() if epoch is not None}
+    """The target's scores under every rule, see `choose`."""
+    return {rule: epoch.target for rule, epoch in choose(epochs).items()}
 
 
 def stale(epochs: Sequence[Epoch]) -> int:
@@ -77,24 +92,26 @@ def _training(epochs: Sequence[Epoch]) -> list[Epoch]:
 BATCH = 256
 
 
-def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
+def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
     """Of the held-out images of the sources, and of all images of the targets.
 
     One process finds them for all.
 
     Args:
-        setting: of the run.
+        runtime: of the run.
         method: is left in the mode it was in.
 
     Raises:
         TrainingError: An answer is no number.
     """
-    groups = setting.validation, setting.target
+    import torch
+
+    groups = runtime.inputs.validation, runtime.inputs.target
     members = {domain: numbers for group in groups for domain, numbers in group.items()}
-    found = torch.zeros(2, len(members), dtype=torch.long, device=setting.processes.device)
-    if setting.processes.first:
-        found += _count(setting, method, members.values())
-    correct, wild = setting.processes.sum(found).tolist()
+    found = torch.zeros(2, len(members), dtype=torch.long, device=runtime.device)
+    if runtime.processes.first:
+        found += _count(runtime, method, members.values())
+    correct, wild = runtime.processes.sum(found).tolist()
     if any(wild):
         names = [domain for domain, images in zip(members, wild, strict=True) if images]
         raise TrainingError(
@@ -110,22 +127,23 @@ def scores(setting: Setting, method: Method) -> tuple[Scores, Scores]:
     return validation, target
 
 
-@torch.inference_mode()
-def _count(setting: Setting, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
+def _count(runtime: Runtime, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
     """(2, D), how many images of each domain get the right answer, and how many no finite one.
 
     No batch mixes domains, and the device is not waited for.
     """
+    import torch
+
     training = method.training
     method.eval()
     counts = []
-    for numbers in domains:
-        parts = []
-        for images, labels in setting.feed.gather(batches(torch.as_tensor(numbers))):
-            with setting.autocast():
-                logits = method.predict(setting.transform(images))
-            parts.append(torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)]))
-        counts.append(torch.cat(parts, 1).sum(1))
+    with torch.inference_mode(), runtime.autocast():
+        for numbers in domains:
+            parts = []
+            for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
+                logits = method.predict(runtime.transform(images))
+                parts.append(torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)]))
+            counts.append(torch.cat(parts, 1).sum(1))
     method.train(training)
     return torch.stack(counts, 1)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.core.moments import Moments, image_moments, pool
+from bne.core.moments import Moments, combine, image_moments
 from bne.core.norm import DomainBatchNorm
 from bne.data.batches import DomainBatches, seed_of
 
@@ -104,7 +104,7 @@ class _Sums:
 def recompute(
     method: Method,
     batches: Sequence[Batch],
-    look: Callable[[Iterable[Tensor]], Iterator[Tensor]],
+    images_of: Callable[[Iterable[Tensor]], Iterator[Tensor]],
     device: torch.device,
     autocast: Callable[[], AbstractContextManager[object]],
 ) -> None:
@@ -113,7 +113,7 @@ def recompute(
     Args:
         method: its `observe` runs the images; it is left in the mode it was in.
         batches: what to measure on, see `draw`.
-        look: gives the network's input, (N, 3, H, W), for each list of numbers.
+        images_of: gives the network's input, (N, 3, H, W), for each list of numbers.
         device: where they are.
         autocast: makes the context in which the network runs.
     """
@@ -131,7 +131,7 @@ def recompute(
     with ExitStack() as hooks:
         for layer in _layers(method):
             hooks.callback(layer.register_forward_pre_hook(measure).remove)
-        for batch, images in zip(batches, look(b.numbers for b in batches), strict=True):
+        for batch, images in zip(batches, images_of(b.numbers for b in batches), strict=True):
             current[:] = batch.domains.to(device), batch.counts.to(device)
             with autocast():
                 method.observe(images, current[0])
@@ -156,7 +156,7 @@ def _set(layer: Layer, sums: _Sums) -> None:
     if isinstance(layer, DomainBatchNorm) and layer.num_domains == len(images):
         mean, var = moments
     else:
-        mean, var = pool(moments, torch.full_like(images, 1 / len(images)))
+        mean, var = combine(moments, torch.full_like(images, 1 / len(images)))
     if isinstance(layer, _BatchNorm):
         count = images.sum() * sums.values
         var = var * count / (count - 1)  # torch's layers keep the unbiased variance

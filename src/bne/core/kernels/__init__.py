@@ -1,6 +1,7 @@
-"""When layers use the kernels of `bne.core.kernels.layers`."""
+"""When layers use kernels of ours: those of `layers`, and of `pooling`."""
 
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ def kernels_for(samples: Tensor) -> Any:
         and values_per_channel(samples) <= 65_535 * 64  # a grid's third side
         and samples.numel() // len(samples) < 2**31  # offsets in an image
     )
-    return _import_kernels() if suit else None
+    return _imported("layers") if suit else None
 
 
 def pooling_for(images: Tensor) -> Any:
@@ -32,8 +33,7 @@ def pooling_for(images: Tensor) -> Any:
         and images.numel() // len(images) < 2**29  # offsets in an image, and in a larger output
         and images.shape[1] * images.shape[3] < 2**25  # a grid's second side
     )
-    kernels = _import_kernels() if suit else None
-    return kernels and kernels.pooling
+    return _imported("pooling") if suit else None
 
 
 def _pay(x: Tensor) -> bool:
@@ -55,11 +55,10 @@ def _are_worth_a_launch(x: Tensor) -> bool:
 
 
 @cache
-def _import_kernels() -> Any:
+def _imported(module: str) -> Any:
     try:
-        from bne.core.kernels import layers, pooling  # noqa: F401 - both, or none
+        return import_module(f"bne.core.kernels.{module}")
     except ModuleNotFoundError as error:  # Triton comes with torch on some systems only
         if error.name != "triton":
             raise
         return None
-    return layers

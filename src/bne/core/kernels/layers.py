@@ -269,8 +269,28 @@ def _statistics(
         rows, positions, channels, view.chunk, view.chunks, 64, width, num_warps=4,
     )  # fmt: skip
     if track is not None:
-        width = min(1024, triton.next_power_of_2(channels))
-        programs.track[(groups.number,)](
-            mean, var, count, *population, *track, channels, width, num_warps=4
-        )
+        follow(population, (mean, var), count, *track)
     return mean, var, count
+
+
+def follow(
+    population: tuple[Tensor | None, Tensor | None],
+    batch: tuple[Tensor, Tensor],
+    count: Tensor,
+    tracked: Tensor,
+    momentum: float,
+) -> None:
+    """Lets running statistics follow a batch's, (K, C) each, where it has finite ones.
+
+    Args:
+        population: running means and variances.
+        batch: means and variances.
+        count: (K,), how many values made them.
+        tracked: (K,) int64, how many batches the running statistics have seen.
+        momentum: least share of a new batch.
+    """
+    domains, channels = batch[0].shape
+    width = min(1024, triton.next_power_of_2(channels))
+    programs.track[(domains,)](
+        *batch, count, *population, tracked, momentum, channels, width, num_warps=4
+    )

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("map-data").textContent);
+  const data = charts.data("map-data");
   const plot = document.getElementById("plot");
   const select = document.getElementById("layer");
   const { narrow, plain, config } = charts;
@@ -69,7 +69,7 @@
   function describe() {
     const point = data.points[chosen];
     const image = document.getElementById("hover-image");
-    image.src = "data:image/jpeg;base64," + data.thumbnails[chosen];
+    image.src = data.thumbnails[chosen];
     image.alt = point.name;
     document.getElementById("hover-name").textContent = point.name;
     const verdict = document.getElementById("hover-verdict");

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import silhouette_score
 
+from bne.inspection import analysis as page
 from bne.inspection.maps import choose_layers, flatten
-from bne.report import content
-from tests.report.models import analysis
+from tests.inspection.models import analysis
 
 
 def test_three_domains_stay_apart() -> None:
@@ -41,7 +41,7 @@ def test_first_middle_and_last_layer(count: int, expected: list[int]) -> None:
 
 
 def test_maps_have_the_images_that_were_observed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "POINTS", 40)
+    monkeypatch.setattr(page, "POINTS", 40)
     model, found = analysis(layers=["bn2"])
     assert [one.name for one in found.maps] == ["all layers", "bn2"]
     for one in found.maps:
@@ -61,7 +61,7 @@ def test_maps_have_the_images_that_were_observed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_many_domains_leave_room_for_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(content, "DISTANCES", 3 * 40)
+    monkeypatch.setattr(page, "DISTANCES", 3 * 40)
     _, found = analysis(layers=["bn2"])
     assert found.maps[0].distances.shape == (40, 3)
 
@@ -69,4 +69,4 @@ def test_many_domains_leave_room_for_fewer_points(monkeypatch: pytest.MonkeyPatc
 def test_too_few_images_for_a_map() -> None:
     _, found = analysis(domains=("dslr",), images=1)
     assert found.maps == []
-    assert content.FEW_POINTS in found.numbers["left_out"]
+    assert page.FEW_POINTS in found.numbers["left_out"]

@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const data = JSON.parse(document.getElementById("benchmark-data").textContent);
+  const data = charts.data("benchmark-data");
   const form = document.getElementById("filters");
   const rule = document.getElementById("rule");
   const measure = document.getElementById("measure");

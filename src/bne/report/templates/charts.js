@@ -8,6 +8,9 @@ const charts = (() => {
   const plain = (text) =>
     text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
+  const short = (text) => ([...text].length > 24 ? [...text].slice(0, 23).join("") + "…" : text);
+  const data = (id) => JSON.parse(document.getElementById(id)?.textContent ?? "null");
+
   const axis = (extra) => ({ zeroline: false, gridcolor: "#eee", fixedrange: narrow.matches, ...extra });
 
   function layout(extra) {
@@ -49,5 +52,5 @@ const charts = (() => {
     }), config);
   }
 
-  return { narrow, config, plain, axis, layout, curves };
+  return { narrow, config, plain, short, data, axis, layout, curves };
 })();

@@ -1,15 +1,18 @@
+import csv
+from itertools import product
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from bne.data.images import ImageSet
+from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
-from bne.errors import DataError
+from bne.errors import BneError, DataError, SettingsError
 from bne.models.networks import small_cnn
-from bne.recipes.checks import check_data, check_weights, official_split
+from bne.recipes.checks import check_weights
 from bne.recipes.files import load
+from bne.recipes.inputs import Inputs, official_split
 from tests.data.small import names, write
 
 SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "per_domain": 4}
@@ -29,9 +32,9 @@ def check(
     split_file: Path | None = None,
     allow_gaps: bool = False,
     **overrides: object,
-) -> None:
+) -> Inputs:
     recipe = load("default", {**SMALL, "target": ["sketch"], **overrides})
-    check_data(recipe, images, split_file, allow_gaps=allow_gaps)
+    return Inputs.of(recipe, images, split_file, allow_gaps=allow_gaps)
 
 
 def test_what_fits_the_data_passes_without_decoding_them(images: ImageSet) -> None:
@@ -91,13 +94,13 @@ def test_a_single_domain_is_not_enough(tmp_path: Path, target: str) -> None:
     [
         (
             {"target": ["skecth"]},
-            "target has 'skecth'; the nearest domain in the data is 'sketch'.",
+            "target has 'skecth', no domain of the data; the nearest is 'sketch'.",
         ),
         (
             {"target": ["zzz"]},
-            "target has 'zzz'; the domains in the data are 'art', 'photo', 'sketch'.",
+            "target has 'zzz', no domain of the data; there are art, photo, sketch.",
         ),
-        ({"sources": ["arts"]}, "sources has 'arts'; the nearest domain in the data is 'art'."),
+        ({"sources": ["arts"]}, "sources has 'arts', no domain of the data; the nearest is 'art'."),
         ({"target": ["art", "photo", "sketch"]}, "target holds out every domain"),
         ({"per_domain": 19}, "per_domain is 19, but art has 18 images to train on; choose a"),
         (
@@ -111,7 +114,7 @@ def test_a_single_domain_is_not_enough(tmp_path: Path, target: str) -> None:
 def test_what_does_not_is_named(
     images: ImageSet, overrides: dict[str, object], expected: str
 ) -> None:
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(BneError) as caught:
         check(images, **overrides)
     assert expected in str(caught.value)
 
@@ -128,7 +131,7 @@ def test_the_official_split_is_recognised_beside_the_data(tmp_path: Path) -> Non
     table.write_text("\n".join(["domain,file,split", *lines]))
     assert official_split(images, tmp_path) == table
     check(images, table, validation="official", per_domain=4)
-    with pytest.raises(DataError, match="per_domain is 5, but art_painting has 4 images"):
+    with pytest.raises(SettingsError, match="per_domain is 5, but art_painting has 4 images"):
         check(images, table, validation="official", per_domain=5)
 
 
@@ -162,7 +165,7 @@ def test_some_domains_of_a_benchmark_are_enough(tmp_path: Path) -> None:
     images = open_images(tmp_path)
     assert official_split(images, tmp_path) == table
     check(images, table, target=["photo"], validation="official", per_domain=6)
-    with pytest.raises(DataError, match="per_domain is 7, but cartoon has 6 images"):
+    with pytest.raises(SettingsError, match="per_domain is 7, but cartoon has 6 images"):
         check(images, table, target=["photo"], per_domain=7)
 
 
@@ -176,7 +179,7 @@ def test_a_csv_beside_the_official_split_follows_it(tmp_path: Path) -> None:
     images = open_images(tmp_path / "images.csv")
     table = official_split(images, tmp_path / "images.csv")
     check(images, table, per_domain=4)
-    with pytest.raises(DataError, match="has 4 images to train on"):
+    with pytest.raises(SettingsError, match="has 4 images to train on"):
         check(images, table, per_domain=5)
 
 
@@ -201,7 +204,11 @@ def test_pacs_and_its_split(shared: Path) -> None:
     images = open_images(shared / "data" / "pacs")
     table = official_split(images, shared / "data" / "pacs")
     recipe = load("pacs-resnet18", {"target": ["sketch"], "weights": None})
-    check_data(recipe, images, table)
+    inputs = Inputs.of(recipe, images, table)
+    with table.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["domain"] != "sketch"]
+    assert sum(map(len, inputs.validation.values())) == sum(r["split"] == "crossval" for r in rows)
+    assert len(inputs.target["sketch"]) == 3929
 
 
 def test_weights_are_tried_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,10 +217,10 @@ def test_weights_are_tried_before_training(tmp_path: Path, monkeypatch: pytest.M
     recipe = load("default", {**SMALL, "target": ["sketch"], "weights": str(file)})
     check_weights(recipe)
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(DataError, match=r"weights: .* cannot be used as weights: it is damaged"):
+    with pytest.raises(SettingsError, match=r"weights: .* as weights: it is damaged"):
         check_weights(recipe)
     save_file({"other": torch.zeros(1)}, file)
-    with pytest.raises(DataError, match=r"weights: .* does not fit the network"):
+    with pytest.raises(SettingsError, match=r"weights: .* does not fit the network"):
         check_weights(recipe)
 
     def offline(*_: object, **__: object) -> None:
@@ -222,5 +229,97 @@ def test_weights_are_tried_before_training(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("torch.hub.load_state_dict_from_url", offline)
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", offline)
     recipe = load("default", {"target": ["sketch"]})
-    with pytest.raises(DataError, match="could not be had from torchvision: give a file instead"):
+    with pytest.raises(SettingsError, match="could not be had from torchvision"):
         check_weights(recipe)
+
+
+DOMAINS = "art_painting cartoon photo sketch"
+
+
+def notes(root: Path, split_file: Path | None = None, **overrides: object) -> list[str]:
+    return list(check(open_images(root), split_file, allow_gaps=True, **overrides).notes())
+
+
+def split_table(root: Path) -> Path:
+    """Four of ten images of each class of PACS's domains validate."""
+    write(root, *names(DOMAINS, "cat dog", 10))
+    parts = (
+        f"{name.replace('/', ',', 1)},{'crossval' if name[-5] < '4' else 'train'}"
+        for name in names(DOMAINS, "cat dog", 10)
+    )
+    table = root / "split.csv"
+    table.write_text("\n".join(["domain,file,split", *parts]))
+    return table
+
+
+def test_a_class_that_a_source_lacks_is_named(tmp_path: Path) -> None:
+    write(tmp_path, *names("art cartoon photo", "cat dog", 10), *names("sketch", "cat dog", 2))
+    assert notes(tmp_path) == []
+    write(tmp_path, *names("art", "elk fox", 10))
+    assert notes(tmp_path) == [
+        "cartoon has no images of elk, fox to train on; others have.",
+        "photo has no images of elk, fox to train on; others have.",
+        "sketch, a target, has no images of elk, fox; its accuracy is that on the other classes.",
+    ]
+    # Neither has, so none is taught.
+    assert notes(tmp_path, sources=["cartoon", "photo"]) == []
+
+
+def test_a_class_that_a_target_lacks_is_named(tmp_path: Path) -> None:
+    write(tmp_path, *names("art photo", "cat dog elk", 10), *names("infograph", "cat elk", 9))
+    write(tmp_path, *names("sketch", "cat", 2))
+    assert notes(tmp_path, target=["infograph", "sketch"]) == [
+        "infograph, a target, has no images of dog; its accuracy is that on the other classes.",
+        "sketch, a target, has no images of dog, elk; its accuracy is that on the other classes.",
+    ]
+
+
+def test_an_official_split_that_is_not_followed_is_named(tmp_path: Path) -> None:
+    table = split_table(tmp_path)
+    (note,) = notes(tmp_path, table, validation=0.1)
+    assert note.startswith(f"{table} is an official split, which validation=0.1 does not follow")
+    assert "--set validation=official" in note
+    assert notes(tmp_path, table, validation="official") == []
+    assert notes(tmp_path, table, validation="auto") == []
+
+
+def test_what_is_held_out_is_said_in_numbers(tmp_path: Path) -> None:
+    table = split_table(tmp_path)
+    images = open_images(tmp_path)
+
+    def said(split_file: Path | None, **overrides: object) -> str:
+        return check(images, split_file, **overrides).held_out()
+
+    start = "Held out for validation:"
+    by_table = f"{start} 24 of 60 source images, by the official split {table}."
+    assert said(table) == by_table
+    assert said(table, validation="official") == by_table
+    assert said(None) == f"{start} 6 of 60 source images, 10 % of every class."
+    assert said(table, validation=0.3) == f"{start} 18 of 60 source images, 30 % of every class."
+    assert said(None, validation=0) == f"{start} 0 of 60 source images, 0 % of every class."
+
+
+@pytest.mark.parametrize(
+    ("changes", "passes"),
+    [
+        ({}, "1,600 images, 4 of each of 400 domains, in 641,600 image passes"),
+        ({"options": {"nearest": 6}}, "in 11,200 image passes"),
+        ({"options": {"nearest": 5}}, None),  # 9,600
+        ({"options": {"clusters": 70}, "method": "bne-pseudo"}, "in 19,880 image passes"),
+        ({"method": "bne-adapt"}, "4 of each of 401 domains, in 644,808 image passes"),
+        ({"method": "dnet"}, "in 641,600 image passes; a smaller per_domain"),
+        ({"method": "bne-a"}, None),
+        ({"method": "deepall"}, None),
+    ],
+)
+def test_what_many_domains_cost_is_said(changes: dict[str, object], passes: str | None) -> None:
+    domains = tuple(map(str, range(401)))
+    files = tuple(
+        ImageFile(f"{domain}/{label}/{number}", label, domain, bytes, "")
+        for domain, label, number in product(range(401), range(2), range(5))
+    )
+    images = ImageSet(domains, ("cat", "dog"), files)
+    said = list(check(images, target=["0"], validation=0.2, **changes).notes())
+    assert len(said) == (passes is not None)
+    assert passes is None or passes in said[0]
+    assert passes is None or changes.get("method") == "dnet" or "options.nearest" in said[0]

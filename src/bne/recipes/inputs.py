@@ -1,0 +1,269 @@
+"""What a run is made of: a recipe, images, and which of these train, validate and test."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bne.data.benchmarks import BENCHMARKS
+from bne.data.splits import HELD_OUT, hold_out, official
+from bne.errors import DataError, SettingsError, did_you_mean
+from bne.methods.registry import find
+from bne.recipes.checks import check_numbers
+from bne.words import readable_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from bne.data.images import ImageSet
+    from bne.data.splits import Split
+    from bne.recipes.schema import Recipe
+
+MANY_PASSES = 10_000  # of images in a step: seconds on a CPU; the paper has 192
+
+Members = dict[str, tuple[int, ...]]
+"""The numbers of some images of each domain, by its name."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A recipe that fits its images. It is made once for a run, by `Inputs.of`, and handed down.
+
+    Attributes:
+        recipe: with a validation that is no longer "auto".
+        images: all there are.
+        splits: of the source domains, by name.
+        target: all images of the domains held out.
+        split_file: the official split that lies with the images, followed or not.
+    """
+
+    recipe: Recipe
+    images: ImageSet
+    splits: Mapping[str, Split]
+    target: Members
+    split_file: Path | None = None
+
+    @classmethod
+    def of(
+        cls,
+        recipe: Recipe,
+        images: ImageSet,
+        split_file: Path | None = None,
+        *,
+        allow_gaps: bool = False,
+    ) -> Inputs:
+        """Splits images as a recipe says, and checks one against the other; decodes none.
+
+        Args:
+            recipe: with settings that are sound in themselves.
+            images: all there are.
+            split_file: see `official_split`.
+            allow_gaps: whether a source domain may lack classes that others have.
+
+        Raises:
+            DataError: There is one domain or class only, or a domain has no images or lacks a
+                class; the message names it.
+            SettingsError: A domain is not there, or has too few images for a batch.
+        """
+        check_numbers(recipe)
+        recipe = settled(recipe, official=split_file is not None)
+        _check_domains(recipe, images)
+        splits = split_sources(recipe, images, split_file)
+        for source, split in splits.items():
+            if len(split.train) < recipe.per_domain:
+                raise SettingsError(
+                    f"per_domain is {recipe.per_domain}, but {source} has {len(split.train)} images"
+                    " to train on; choose a smaller batch, or leave the domain out of sources."
+                )
+        if recipe.patience is not None and not any(s.validation for s in splits.values()):
+            raise SettingsError("patience needs images to validate on; hold some out.")
+        target = {domain: tuple(images.indices_of([domain])) for domain in recipe.target}
+        inputs = cls(recipe, images, splits, target, split_file)
+        if not allow_gaps:
+            inputs._check_gaps()
+        inputs._check_target()
+        return inputs
+
+    @property
+    def train(self) -> Members:
+        """The training images of every source domain."""
+        return {domain: split.train for domain, split in self.splits.items()}
+
+    @property
+    def validation(self) -> Members:
+        """The held-out images of the source domains that have any."""
+        return {d: split.validation for d, split in self.splits.items() if split.validation}
+
+    @property
+    def split_by(self) -> str:
+        """By which split images are held out: `10 % of every class`."""
+        share = self.recipe.validation
+        if share == "official":
+            return f"by the official split {self.split_file}"
+        return f"{100 * float(share):g} % of every class"
+
+    def notes(self) -> Iterator[str]:
+        """What one should know though nothing is wrong, in sentences.
+
+        Classes that a domain lacks, an official split that is not followed, and a costly step.
+        """
+        for source, classes in self._gaps.items():
+            yield f"{source} has no images of {readable_list(classes)} to train on; others have."
+        taught = set().union(*self._taught.values())
+        for target, numbers in self.target.items():
+            lacking = sorted(taught - self._labels(numbers))
+            if absent := [self.images.classes[label] for label in lacking]:
+                yield (
+                    f"{target}, a target, has no images of {readable_list(absent)}; its accuracy "
+                    "is that on the other classes."
+                )
+        if self.split_file and self.recipe.validation != "official":
+            yield (
+                f"{self.split_file} is an official split, which validation="
+                f"{self.recipe.validation} does not follow; --set validation=official does."
+            )
+        yield from self._costly_step()
+
+    def held_out(self) -> str:
+        """How many source images are held out, and by which split, in a sentence."""
+        count = sum(len(split.validation) for split in self.splits.values())
+        total = count + sum(len(split.train) for split in self.splits.values())
+        return f"Held out for validation: {count} of {total} source images, {self.split_by}."
+
+    def _costly_step(self) -> Iterator[str]:
+        """What a step of distance training costs, if that is much: it grows with K squared."""
+        entry, per_domain = find(self.recipe.method), self.recipe.per_domain
+        options = {**entry.options, **self.recipe.options}
+        if options.get("distance_training", "never") == "never":
+            return
+        domains = options.get("clusters") or len(self.splits) + entry.method.uses_target
+        images = per_domain * domains
+        passes = images * (min(options.get("nearest") or domains, domains) + 1)
+        if passes > MANY_PASSES:
+            way_out = "a smaller per_domain makes it fewer"
+            if "nearest" in options:
+                way_out = (
+                    "options.nearest=m runs an image's m nearest branches alone, or "
+                    "options.max_branches=1 takes less memory"
+                )
+            yield (
+                f"A step of distance training is {images:,} images, {per_domain} of each of "
+                f"{domains} domains, in {passes:,} image passes; {way_out}."
+            )
+
+    def _labels(self, numbers: Iterable[int]) -> set[int]:
+        return {self.images.files[number].label for number in numbers}
+
+    @cached_property
+    def _taught(self) -> dict[str, set[int]]:
+        """The labels of every source domain's training images."""
+        return {source: self._labels(numbers) for source, numbers in self.train.items()}
+
+    @cached_property
+    def _gaps(self) -> dict[str, list[str]]:
+        """The classes that a source domain has no training images of though another has."""
+        of_any = sorted(set().union(*self._taught.values()))
+        gaps = {
+            source: [self.images.classes[label] for label in of_any if label not in labels]
+            for source, labels in self._taught.items()
+        }
+        return {source: classes for source, classes in gaps.items() if classes}
+
+    def _check_gaps(self) -> None:
+        if gaps := self._gaps:
+            lacks = [f"{d} has no images of {readable_list(names)}" for d, names in gaps.items()]
+            raise DataError(
+                f"{readable_list(lacks, '; ')} to train on, though other source domains have; add "
+                "some, or train with such gaps by allow_gaps=True (--allow-gaps)."
+            )
+
+    def _check_target(self) -> None:
+        taught = set().union(*self._taught.values())
+        for domain, numbers in self.target.items():
+            if not numbers:
+                raise DataError(f"The target {domain!r} has no images; hold out another.")
+            if unknown := sorted(self._labels(numbers) - taught):
+                raise DataError(
+                    f"target {domain} has the class {self.images.classes[unknown[0]]!r}, of which "
+                    "no source domain has an image to train on; remove the class, or add images to "
+                    "a source."
+                )
+
+
+def _check_domains(recipe: Recipe, images: ImageSet) -> None:
+    if len(images.domains) == 1:
+        raise DataError(
+            f"The data has one domain only, {images.domains[0]}; add at least one, to train on one "
+            "and test on the other."
+        )
+    if len(images.classes) == 1:
+        raise DataError(
+            f"The data has one class only, {images.classes[0]}; images must lie as "
+            "domain/class/image, with at least two classes to tell apart."
+        )
+    for key in ("target", "sources"):
+        for domain in getattr(recipe, key):
+            if domain not in images.domains:
+                near = did_you_mean(domain, images.domains)
+                raise SettingsError(f"{key} has {domain!r}, no domain of the data; {near}.")
+    if set(images.domains) <= set(recipe.target):
+        raise SettingsError(
+            "target holds out every domain; hold out fewer, to train on the others."
+        )
+
+
+def settled(recipe: Recipe, *, official: bool) -> Recipe:
+    """The same recipe with a validation of "auto" replaced by what it comes to.
+
+    Args:
+        recipe: any.
+        official: whether the data have an official split.
+    """
+    if recipe.validation != "auto":
+        return recipe
+    return replace(recipe, validation="official" if official else HELD_OUT)
+
+
+def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> dict[str, Split]:
+    """The split of every source domain, by name.
+
+    Args:
+        recipe: settled; its sources, or all domains that are not held out, in the images' order.
+        images: all there are.
+        split_file: the official split, if there is one.
+
+    Raises:
+        SettingsError: The recipe asks for an official split and there is none.
+        DataError: The split cannot be followed: one that lies with the data is never passed over.
+    """
+    sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
+    if isinstance(recipe.validation, float | int):
+        return hold_out(images, sources, recipe.validation, recipe.seed)
+    if split_file is None:
+        raise SettingsError(
+            "validation is 'official', but no official split lies with the data; set it to a "
+            "share to hold out, 0.1 for instance."
+        )
+    return official(images, sources, split_file)
+
+
+def official_split(images: ImageSet, data: object) -> Path | None:
+    """The official split that lies with the data, if they are of a benchmark that has one.
+
+    Some of the benchmark's domains are enough to recognise it.
+
+    Args:
+        images: of the data.
+        data: what they were opened from; only beside a folder or a table can a split lie.
+    """
+    if not isinstance(data, str | os.PathLike):
+        return None
+    folder = Path(data) if Path(data).is_dir() else Path(data).parent
+    for benchmark in BENCHMARKS.values():
+        if benchmark.split_file and set(images.domains) <= set(benchmark.domains):
+            table = folder / benchmark.split_file
+            return table if table.is_file() else None
+    return None

@@ -1,0 +1,156 @@
+"""What a run computes with: images on the device, as the recipe wants them, and processes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from bne.data.augment import Augmentation
+from bne.data.batches import DomainBatches
+from bne.data.feed import Feed
+from bne.data.transform import EvalTransform
+from bne.errors import DataError, SettingsError
+from bne.methods import find
+from bne.models import preprocessing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from torch import Tensor
+
+    from bne.data.cache import PreparedImages
+    from bne.recipes.inputs import Inputs
+    from bne.recipes.schema import Recipe
+    from bne.training.distributed import Processes
+
+    Autocast = Callable[[], AbstractContextManager[object]]
+
+Precision = Literal["bf16", "float32"]
+BATCH = 256  # images at a time where nothing is learned
+
+
+def effective(asked: Precision, device: torch.device) -> Precision:
+    """What is really used: the CPU, where bf16 saves nothing, computes in float32."""
+    return asked if device.type == "cuda" else "float32"
+
+
+def autocast(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """A context in which a network computes in the precision."""
+    return _autocast(precision, device)()
+
+
+def _autocast(precision: Precision, device: torch.device) -> Autocast:
+    # Weights are converted anew at each pass, so that the gradients of several passes add up in
+    # float32.
+    enabled = precision == "bf16"
+    return partial(torch.autocast, device.type, torch.bfloat16, enabled, cache_enabled=False)
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The inputs of a run, brought to the device.
+
+    Attributes:
+        inputs: of the run.
+        processes: among which the work is divided.
+        feed: the images.
+        transform: from prepared images to the network's input.
+        augmentation: the same for training, with random changes.
+        precision: that is really used.
+        autocast: makes the context in which networks compute in it.
+        uses_target: whether the target's images join training, without their labels.
+        steps_per_epoch: which the source domains alone decide, so that they are the same for
+            every method.
+    """
+
+    inputs: Inputs
+    processes: Processes
+    feed: Feed
+    transform: EvalTransform
+    augmentation: Augmentation
+    precision: Precision
+    autocast: Autocast
+    uses_target: bool
+    steps_per_epoch: int
+
+    @classmethod
+    def of(cls, inputs: Inputs, prepared: PreparedImages, processes: Processes) -> Runtime:
+        """Brings images to the device.
+
+        Raises:
+            DataError: They are not the inputs' images, or of another size.
+            SettingsError: A step's images cannot be divided among the processes.
+        """
+        recipe, size = inputs.recipe, prepared.pixels.shape[1]
+        if size != recipe.resize:
+            raise DataError(
+                f"The images are prepared with {size} pixels, but resize is {recipe.resize}; "
+                "prepare them anew, or change resize."
+            )
+        if [f.name for f in prepared.images.files] != [f.name for f in inputs.images.files]:
+            raise DataError("The prepared images are others than those that were split.")
+        parts = processes.count * recipe.accumulate
+        if recipe.per_domain % parts:
+            raise SettingsError(
+                f"per_domain is {recipe.per_domain}, which {processes.count} processes and "
+                f"accumulate={recipe.accumulate} cannot divide; choose a multiple of {parts}."
+            )
+        expected = preprocessing(recipe.backbone)
+        precision = effective(recipe.precision, processes.device)
+        return cls(
+            inputs,
+            processes,
+            Feed(prepared, processes.device),
+            EvalTransform(expected, recipe.resize),
+            Augmentation(recipe.augmentation, expected, recipe.seed, flip=recipe.flip),
+            precision,
+            _autocast(precision, processes.device),
+            find(recipe.method).method.uses_target,
+            DomainBatches(inputs.train, recipe.per_domain, epoch=recipe.epoch).steps_per_epoch,
+        )
+
+    @property
+    def recipe(self) -> Recipe:
+        """Every setting."""
+        return self.inputs.recipe
+
+    @property
+    def device(self) -> torch.device:
+        """Of this process."""
+        return self.processes.device
+
+    @property
+    def domains(self) -> tuple[str, ...]:
+        """The names of the domains that the method knows."""
+        sources = tuple(self.inputs.splits)
+        return (*sources, self.joined_target) if self.uses_target else sources
+
+    @property
+    def joined_target(self) -> str:
+        """The name of all target domains together."""
+        return " + ".join(self.recipe.target)
+
+    def batches(self, members: Mapping[str, Sequence[int]], step: int) -> DomainBatches:
+        """This process's batches from a step on."""
+        batches = DomainBatches(
+            members,
+            self.recipe.per_domain,
+            seed=self.recipe.seed,
+            epoch=self.steps_per_epoch,
+            rank=self.processes.rank,
+            world_size=self.processes.count,
+        )
+        batches.step = step
+        return batches
+
+    def images(self, batches: Iterable[Tensor]) -> Iterator[Tensor]:
+        """The network's input, (B, 3, H, W), for each list of numbers, as in evaluation."""
+        return (self.transform(images) for images, _ in self.feed.gather(batches))
+
+    def all_images(self, numbers: Sequence[int]) -> Iterator[Tensor]:
+        """The network's input for some images, a batch at a time."""
+        return self.images(torch.as_tensor(numbers).split(BATCH))

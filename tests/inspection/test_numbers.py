@@ -1,0 +1,110 @@
+"""The figures of a page; those that records have too are in `test_analysis`."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score
+
+from bne.errors import DataError
+from bne.inspection import analysis as page
+from bne.inspection.analysis import analyse
+from bne.inspection.observe import sample
+from tests.inspection.models import SOURCES, TARGET, analysis, images_of
+
+EVERYTHING = (*SOURCES, *TARGET)
+
+
+@pytest.fixture(autouse=True)
+def small_maps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "POINTS", 10)
+
+
+@pytest.mark.parametrize("method", ["bne", "dnet"])
+def test_held_out_images_do_not_tell_where_domains_lie(method: str) -> None:
+    """As in records, which have figures of training images."""
+    model, everything = analysis(method)
+    held_out = {n for split in model.splits.values() for n in split.validation}
+    _, found = analysis(method, held_out=held_out)
+    expected, numbers = analyse(model)["sources"], found.numbers
+    assert numbers["domain_accuracy"] == expected["domain_accuracy"]["train"]
+    assert numbers["domain_accuracy"]["art"]["images"] == 25 - len(model.splits["art"].validation)
+    assert numbers.get("layers") == expected.get("layers")
+    for key in ("weights", "similarity") if method == "bne" else ("weights",):
+        for source in SOURCES:
+            assert numbers[key][source] == pytest.approx(expected[key][source])
+            assert everything.numbers[key][source] != pytest.approx(expected[key][source])
+    assert numbers["accuracy"] == everything.numbers["accuracy"]
+    assert found.images["art"]["held_out"] == len(model.splits["art"].validation)
+    assert found.images["dslr"]["held_out"] == 0
+
+
+def test_a_domain_of_which_only_held_out_images_were_drawn() -> None:
+    model, _ = analysis(images=2)
+    art = set(model.prepared.images.indices_of(["art"]))
+    _, found = analysis(images=2, held_out=art)
+    assert "art" not in found.numbers["similarity"]
+    assert "art" not in found.numbers["domain_accuracy"]
+    assert page.HELD_OUT.format("art") in found.numbers["left_out"]
+    json.dumps(found.to_dict(), allow_nan=False)
+    _, none = analysis(domains=("art",), held_out=art)
+    assert "similarity" not in none.numbers
+
+
+def test_shares_add_up_and_bins_hold_every_image() -> None:
+    _, found = analysis()
+    for domain, row in found.numbers["similarity_share"].items():
+        assert sum(row.values()) == pytest.approx(1)
+        assert max(row, key=row.get) == max(
+            found.numbers["similarity"][domain], key=found.numbers["similarity"][domain].get
+        )
+    for domain, bins in found.numbers["reliability"].items():
+        score = found.numbers["accuracy"]["prediction"][domain]
+        assert sum(b["images"] for b in bins) == score["images"]
+        right = sum(b["images"] * b["accuracy"] for b in bins)
+        assert right == pytest.approx(score["correct"])
+
+
+def test_examples_are_the_extremes_of_each_domain() -> None:
+    _, found = analysis()
+    weights = found.observed.weights.numpy()
+    entropy = -(weights * np.log(weights)).sum(1)
+    for domain in EVERYTHING:
+        rows = found.observed.rows()[domain].numpy()
+        order = rows[np.argsort(entropy[rows])]
+        for kind, expected in (("most confident", order[:4]), ("most mixed", order[::-1][:4])):
+            own = [e.number for e in found.examples[kind] if e.domain == domain]
+            assert own == found.observed.numbers[expected.copy()].tolist()
+    truth = [e.truth for e in found.examples["most mixed"]]
+    names = [e.name.split("/")[1] for e in found.examples["most mixed"]]
+    assert accuracy_score(truth, names) == 1
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "sentence"),
+    [
+        ("deepall", {}, page.NO_BRANCHES),
+        ("dnet", {}, page.NO_POINTS),
+        ("bne", {"domains": TARGET}, page.NONE_SEEN),
+        ("bne", {"options": {"distance": "uniform"}}, page.SAME_WEIGHTS),
+    ],
+)
+def test_what_does_not_apply_is_left_out(method, settings, sentence) -> None:
+    _, found = analysis(method, **settings)
+    assert sentence in found.numbers["left_out"]
+    text = json.dumps(found.to_dict(), allow_nan=False)
+    assert json.loads(text)["left_out"] == found.numbers["left_out"]
+
+
+def test_samples_are_drawn_by_the_seed() -> None:
+    images = images_of({"art": 25, "photo": 9}).images
+    drawn = sample(images, ("photo", "art"), 10, seed=1)
+    assert {domain: len(numbers) for domain, numbers in drawn.items()} == {"photo": 9, "art": 10}
+    assert set(drawn["photo"]) == set(images.indices_of(["photo"]))
+    assert drawn == sample(images, ("photo", "art"), 10, seed=1)
+    assert set(drawn["art"]) != set(sample(images, ("art",), 10, seed=2)["art"])
+
+
+def test_unknown_layers_are_named() -> None:
+    with pytest.raises(DataError, match=r"--layers bn9: .* choose from bn1, bn2, bn3, bn4\."):
+        analysis(layers=["bn9"])

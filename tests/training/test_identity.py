@@ -1,0 +1,123 @@
+"""What makes two runs the same, in folders and in records."""
+
+import hashlib
+import json
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from bne.benchmark.plan import choose, plan
+from bne.data.sources import open_images
+from bne.errors import TrainingError
+from bne.recipes.inputs import Inputs
+from bne.recipes.schema import Optimiser, Phase, Recipe, flat, keys
+from bne.training.folder import Result, RunFolder, read_training
+from bne.training.identity import FIRST, Identity, settings_of
+from tests.data.small import names, write
+from tests.training import small
+
+EARLIER = Path(__file__).parent / "earlier_run"
+RECIPE = Recipe(
+    target=("photo",), weights=None, train=Phase(epochs=20, warm_up=6), exact_statistics=False
+)
+SETTINGS = settings_of(RECIPE)
+
+
+def digest(settings: dict[str, object]) -> str:
+    return Identity(settings).digest
+
+
+def test_an_option_at_its_default_changes_nothing() -> None:
+    said = replace(RECIPE, options={"distance": "wasserstein"})
+    assert digest(settings_of(said)) == digest(SETTINGS)
+    other = replace(RECIPE, options={"distance": "uniform"})
+    assert digest(settings_of(other)) != digest(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seed": 1}, "seed is 0 there and 1 here"),
+        ({"target": ("sketch",)}, "target is ['photo'] there and ['sketch'] here"),
+        ({"method": "bne-a"}, "method is 'bne' there"),
+        ({"train": Phase(epochs=20, warm_up=7)}, "train.warm_up is 6 there and 7 here"),
+        (
+            {"train": Phase(epochs=20, warm_up=6, optimiser=Optimiser(learning_rate=2e-4))},
+            "train.optimiser.learning_rate is 0.001 there and 0.0002 here",
+        ),
+        ({"weights": "torchvision"}, "weights is None there and 'torchvision' here"),
+        ({"patience": 3}, "patience is None there and 3 here"),
+        ({"exact_statistics": True}, "statistics is None there and 2 here"),
+    ],
+)
+def test_every_setting_counts(change: dict[str, object], words: str) -> None:
+    other = Identity(settings_of(replace(RECIPE, **change)))
+    assert other.digest != digest(SETTINGS)
+    assert other.difference(Identity(SETTINGS)).startswith(words)
+    assert not other.may_be(Identity(SETTINGS))
+
+
+def test_a_record_from_before_a_setting_or_option_existed_still_counts() -> None:
+    old = settings_of(RECIPE)
+    del old["patience"], old["train"]["optimiser"]["clip"], old["options"]["layers"]
+    assert digest(old) == digest(SETTINGS)
+
+
+def test_what_recipes_no_longer_know_counts_for_nothing() -> None:
+    old = settings_of(RECIPE)
+    old |= {"compile": True, "head": {**old["head"], "warm_up": 3}}
+    old["options"] |= {"synchronise": False}
+    assert Identity(old).may_be(Identity(SETTINGS))
+
+
+def test_a_digest_depends_on_no_default() -> None:
+    """Which may change: all that runs had when the first were recorded is written down."""
+    assert flat({**FIRST, "options": None}).keys() == keys().keys() - {"method", "target"}
+    first = {"method": "bne", "target": ["photo"], "options": {}, **FIRST}
+    short = hashlib.sha256(b'{"method": "bne", "target": ["photo"]}').hexdigest()[:16]
+    assert digest(first) == short
+
+
+def test_weights_and_images_are_known_by_what_they_hold(tmp_path: Path) -> None:
+    folders = {"one": 2, "again": 2, "more": 3}
+    for name, count in folders.items():
+        write(tmp_path / name, *names("art photo", "cat dog", count))
+    file = tmp_path / "w.safetensors"
+    file.write_bytes(b"weights")
+    experiment = choose(recipe="default", methods=["bne"], held_out=[("photo",)])
+    sets = [open_images(tmp_path / name) for name in folders]
+    one, again, more = (plan(experiment, 1, {}, weights=str(file), images=s)[0] for s in sets)
+    assert one.materials["weights"] == hashlib.sha256(b"weights").hexdigest()
+    assert one.identity.may_be(again.identity)
+    assert one.identity.difference(more.identity).startswith("images is ")
+    nothing = plan(experiment, 1, {})[0]  # is at hand
+    assert nothing.materials == {"weights": None, "images": None}
+
+
+def identity(recipe: Recipe) -> Identity:
+    return Identity.of(Inputs.of(recipe, small.images().images), None)
+
+
+def test_it_survives_its_file() -> None:
+    one = identity(small.recipe())
+    assert Identity.from_dict(json.loads(json.dumps(asdict(one)))) == one
+
+
+def test_a_folder_of_the_version_before_is_the_same_run_and_shown(tmp_path: Path) -> None:
+    folder = shutil.copytree(EARLIER, tmp_path / "run")
+    result = Result.from_dict(json.loads((folder / "result.json").read_text()))
+    assert RunFolder(folder).check(identity(small.recipe()), resume=False) == result
+    for other, words in (
+        (small.recipe(seed=4), "seed is 3 there and 4 here"),
+        (small.recipe(validation=0.5), "validation is 0.25 there and 0.5 here"),
+    ):
+        with pytest.raises(TrainingError, match=words):
+            RunFolder(folder).check(identity(other), resume=True)
+    fewer = replace(small.images().images, files=small.images().images.files[1:])
+    with pytest.raises(TrainingError, match=r"training images\.art is '18 of digest"):
+        RunFolder(folder).check(Identity.of(Inputs.of(small.recipe(), fewer), None), resume=True)
+    shown = read_training(folder)
+    assert (shown.result, list(shown.epochs), shown.left_out) == (result, result.epochs, ())
+    assert shown.settings["train"]["warm_up"] == 2
