@@ -28,6 +28,7 @@ OUTSIDE = (
     "README.md",
     "CONTRIBUTING.md",
     "CHANGELOG.md",
+    "CITATION.cff",
     "results/README.md",
     "results/notebook-2026-11-pacs-resnet18.md",
     "benchmarks/README.md",
@@ -73,7 +74,7 @@ def recipes_page() -> str:
         "",
         "The recipes that come with the package. `bne train --recipe NAME` takes one, "
         "`bne benchmark --table NAME` runs a table of the paper. Settings that are not mentioned "
-        "have the defaults of [Training](training.md#settings).",
+        "have the defaults of [Train](training.md#settings).",
         "",
     ]
     for name in names():

@@ -1,10 +1,49 @@
-"""The README; its code is run by tests/docs."""
+"""The README's figures, and the files beside it; its code is run by tests/docs."""
 
 import re
 
+import yaml
+
+import bne
 from tests.docs.pages import ROOT
 
+README = (ROOT / "README.md").read_text()
 
-def test_the_first_screen_names_both_commands() -> None:
-    start = (ROOT / "README.md").read_text()[:1500]
-    assert {"make demo", "make test"} <= set(re.findall(r"make \w+", start))
+
+def averages(section: str) -> list[str]:
+    """DeepAll's and BNE's in a table of docs/results.md, without the paper's in brackets."""
+    page = (ROOT / "docs" / "results.md").read_text()
+    (text,) = re.findall(rf"^## {section}\n(.*?)^## ", page, re.DOTALL | re.MULTILINE)
+    lines = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("|")]
+    rows = {name: cells for name, *cells in (map(str.strip, line) for line in lines)}
+    column = rows[""].index("average")
+    return [rows[name][column].partition(" (")[0] for name in ("DeepAll", "BNE (c)")]
+
+
+def test_the_first_screen_names_both_commands_before_any_bullet() -> None:
+    start = README[: README.index("\n- ")]
+    assert {"make demo", "make test"} <= set(re.findall(r"make \w+", start[:1500]))
+    assert len(re.findall(r"^!\[", start, re.MULTILINE)) == 1
+    assert len(README.splitlines()) <= 90
+
+
+def test_the_accuracies_are_those_of_the_results() -> None:
+    rows = re.findall(r"^\| .* \| ([\d.]+ ± [\d.]+) \| ([\d.]+ ± [\d.]+) \|$", README, re.MULTILINE)
+    assert list(map(list, rows)) == [
+        averages("Accuracy on the target"),
+        averages("Strong augmentation"),
+    ]
+
+
+def test_the_citation_has_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == bne.__version__
+
+
+def test_the_workflow_runs_what_the_makefile_and_the_package_say() -> None:
+    job = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]
+    commands = [step["run"] for step in job["steps"] if "run" in step]
+    assert commands == ["make test"]
+    project = (ROOT / "pyproject.toml").read_text()
+    named = re.findall(r"Python :: (3\.\d+)", project)
+    assert job["strategy"]["matrix"]["python"] == named

@@ -334,7 +334,7 @@ class TestBadInput:
     def test_a_named_layer_without_instance_variance(self):
         model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2), nn.BatchNorm1d(2))
         net = bne.convert(model, DOMAINS, layers=["0", "3"]).eval()
-        with pytest.raises(ValueError, match=r"\['3'\] see one value a channel"):
+        with pytest.raises(ValueError, match=r"\['3'\] see one value per channel"):
             net.embed(torch.randn(2, 3, 4, 4))
 
     def test_unknown_branch(self, net):

@@ -250,7 +250,7 @@ class TestWithoutRunningStatistics:
             lambda x: layer.by_mixture(x, torch.full((6, 3), 1 / 3)),
         )
         for way in ways:
-            with pytest.raises(ValueError, match="one value a channel"):
+            with pytest.raises(ValueError, match="one value per channel"):
                 way(torch.randn(6, 4))
 
 

@@ -241,7 +241,7 @@ class CountingBatchNorm(nn.BatchNorm2d):
         (nn.Sequential(RectifiedBatchNorm(3)), "'0' is a RectifiedBatchNorm"),
         (nn.Sequential(CountingBatchNorm(3)), "'0' .* with a tensor of its own, 'seen'"),
         (bne.convert(nn.Sequential(nn.BatchNorm2d(3)), ["a"]).model, "converted already"),
-        (nn.Sequential(weight_norm(nn.BatchNorm2d(3))), "'0' has parametrised weights"),
+        (nn.Sequential(weight_norm(nn.BatchNorm2d(3))), "'0' has parametrized weights"),
     ],
 )
 def test_networks_that_cannot_be_converted(model, message):

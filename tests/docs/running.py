@@ -43,7 +43,10 @@ def run_page(page: str) -> dict[str, Any]:
         if block.language == "python" and (file := re.match(r'"""(\w+\.py): ', block.text)):
             Path(file[1]).write_text(block.text)
         elif block.language == "python":
-            exec(compile(block.text, block.place, "exec"), names)
+            code = compile(block.text, block.place, "exec")
+            if not block.not_run:
+                with small_recipes(SMALL | SHORT):
+                    exec(code, names)
         elif block.language == "bash":
             for line in block.commands:
                 words = shlex.split(line, comments=True)

@@ -24,7 +24,7 @@ def evaluate(
     skip_bad: common.SkipBad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Test a trained model on any domains, seen or not: accuracy a domain and a class.
+    """Test a trained model on any domains, seen or not: accuracy per domain and class.
 
     For models with branches also of the nearest branch, of uniform weights and of each branch.
     """

@@ -1,4 +1,4 @@
-"""The method, which needs torch alone, in the order one reads it.
+"""The method, which needs only torch, in reading order.
 
 `moments`, `norm`: statistics and the layer. `passes`: how one network runs under several rules.
 `surgery`: exchanging layers. `embedding`, `distances`, `prediction`, `ensemble`: the space of

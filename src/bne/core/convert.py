@@ -29,36 +29,37 @@ def convert(
 ) -> DomainEnsemble:
     """Gives every domain its own batch-norm statistics.
 
-    Every branch starts from the network's own statistics, so each answers as `model` does until
-    training tells them apart. `model` itself is left as it is.
+    Every branch starts from the network's own statistics, so before training each answers as
+    `model` does. `model` itself is not changed.
 
     Args:
         model: any network with batch-norm layers.
         domains: the domains' names.
-        momentum: least share of a new batch in the running statistics, of which a domain's nth has
-            1/n, see `DomainBatchNorm`; None averages all batches, "keep" takes over each layer's
-            own.
-        synchronised: whether batch statistics are those of all processes. None leaves it to the
-            layers: those of a `SyncBatchNorm` are, others refuse to train in several processes.
-        distance: from images to domains, by name (see `bne.distances`) or as a function.
-        layers: the layers whose statistics are compared; None takes all that can be.
-        mix: what the weights combine: the branches' "logits" or their "probabilities", or, in
-            evaluation, the domains' "statistics" at every layer, so that any number of domains
-            costs two passes; training then mixes logits.
-        nearest: how many branches are run for each image, the nearest; None runs all. In training
-            an image's own branch, whose statistics it defines, is always among them. In evaluation
-            it means nothing where "statistics" are mixed.
-        branch_statistics: what branch k normalises by in distance training: the "batch" statistics
-            of domain k's own images, or its "population" statistics as in Algorithm 1's print.
-        weight_gradient: whether distance training shapes the space of domains through the weights.
-        max_images: the most images to treat at once in evaluation; None sets no limit.
-        max_branches: the most branches to run at once; None sets no limit. In training, branches
-            are then run again in the backward pass instead of being kept: less memory, more time.
+        momentum: the least share of a new batch in the running statistics; a domain's nth batch has
+            1/n if that is more. None averages all batches, "keep" uses each layer's own momentum.
+        synchronised: whether batch statistics are those of all processes. If None, layers that were
+            `SyncBatchNorm` are synchronised; others refuse to train in several processes.
+        distance: the distance from images to domains, by name (see `bne.distances`) or as a
+            function.
+        layers: the layers whose statistics are compared; None compares all that can be.
+        mix: what the weights combine: the branches' "logits" or "probabilities". With "statistics",
+            evaluation mixes the domains' statistics at every layer, two passes for any number of
+            domains, and training mixes logits.
+        nearest: the number of branches run for each image, the nearest ones; None runs all. In
+            training they include the image's own branch, whose statistics it defines. With mixed
+            "statistics" it has no effect in evaluation.
+        branch_statistics: what branch k normalizes by in distance training: the "batch" statistics
+            of domain k's own images, or its "population" statistics, as Algorithm 1 prints it.
+        weight_gradient: whether the gradient flows through the weights and shapes the space of
+            domains.
+        max_images: the largest number of images run at once in evaluation; None sets no limit.
+        max_branches: the largest number of branches run at once; None sets no limit. In training
+            the branches then run again in the backward pass: less memory, more time.
         output: where the logits are if the network returns more than a tensor: the name of an
-            attribute or key, an index, or a function of what it returns.
-        shortcuts: whether plain `Conv` layers before the first batch norm and `MaxPool2d` layers
-            get subclasses with the same results: the first treat an image once for all branches,
-            the second use faster GPU kernels. False leaves them as they are.
+            attribute or key, an index, or a function of the output.
+        shortcuts: whether layers get faster subclasses with the same results. Plain `Conv` layers
+            before the first batch norm then run once for all branches of an image, and plain
+            `MaxPool2d` layers use our GPU kernels. False leaves both as they are.
     """
     check_copyable(model)
     return DomainEnsemble(

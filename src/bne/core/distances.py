@@ -46,7 +46,7 @@ def wasserstein(a: Embedding, b: Embedding) -> Tensor:
 
     Args:
         a: N points.
-        b: K points over at least the layers of `a`, which are those compared.
+        b: K points over at least the layers of `a`; only those are compared.
 
     Returns:
         (N, K).
@@ -58,12 +58,12 @@ def wasserstein(a: Embedding, b: Embedding) -> Tensor:
 def root_wasserstein(a: Embedding, b: Embedding) -> Tensor:
     """2-Wasserstein distance between diagonal Gaussians, not squared, summed over layers.
 
-    The paper prints the squared one, but asks for a distance that satisfies the triangle
-    inequality, as this does. Weights are flatter, and no single layer makes up most of it.
+    The paper prints the squared distance, but asks for one that satisfies the triangle inequality,
+    as this does. Weights are flatter, and no single layer dominates.
 
     Args:
         a: N points.
-        b: K points over at least the layers of `a`, which are those compared.
+        b: K points over at least the layers of `a`; only those are compared.
 
     Returns:
         (N, K).
@@ -78,8 +78,8 @@ def bhattacharyya(a: Embedding, b: Embedding, *, eps: float = 1e-5) -> Tensor:
 
     Args:
         a: N points.
-        b: K points over at least the layers of `a`, which are those compared.
-        eps: added to every variance, as batch norm does when it divides by one: the distance from a
+        b: K points over at least the layers of `a`; only those are compared.
+        eps: the constant added to every variance, as in batch norm. Without it, the distance from a
             point without variance would be infinite.
 
     Returns:
@@ -111,7 +111,7 @@ def uniform(a: Embedding, b: Embedding) -> Tensor:
 def inverse_weights(distances: Tensor) -> Tensor:
     """Weights proportional to 1 / distance (the paper's equation 9), which add up to 1.
 
-    A domain at distance 0 takes all the weight, and several at distance 0 share it. Gradients are
+    A domain at distance 0 gets all the weight, and several at distance 0 share it. Gradients are
     finite there too.
 
     Args:

@@ -32,7 +32,7 @@ class Embedding:
         if not moments:
             raise ValueError(
                 "the embedding has no layer: no batch-norm layer with running statistics saw more "
-                "than one value a channel"
+                "than one value per channel"
             )
         return cls(
             torch.cat([layer.mean for layer in moments.values()], dim=-1),
@@ -53,7 +53,7 @@ class Embedding:
 
     @property
     def std(self) -> Tensor:
-        """(N, D), standard deviations, with gradient 0 instead of infinity where they are 0."""
+        """Standard deviations, (N, D), with gradient 0 instead of infinity at 0."""
         return self.var.clamp_min(torch.finfo(self.var.dtype).tiny).sqrt()
 
     @property
@@ -63,7 +63,7 @@ class Embedding:
         return {name: slice(*bound) for name, bound in zip(self.layers, bounds, strict=True)}
 
     def select(self, layers: Iterable[str]) -> "Embedding":
-        """The same points, seen only through the named layers, in the order given."""
+        """The same points in the named layers alone, in the order given."""
         layers = tuple(layers)
         if layers == self.layers:
             return self

@@ -19,7 +19,7 @@ from bne.core.shortcuts import fold, pays, run_recomputed
 from bne.core.surgery import Momentum, domain_layers, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
-"""The domains of N images: indices or names. Indices in a GPU's memory are not checked."""
+"""The domains of N images: indices or names. Indices on a GPU are not checked."""
 
 Mix = Literal["logits", "probabilities", "statistics"]
 BranchStatistics = Literal["batch", "population"]
@@ -29,15 +29,15 @@ CPU_VALUES = 2**20
 
 
 Output = str | int | Callable[[Any], Tensor] | None
-"""Where the logits are in what a network returns: an attribute or key, a place, or a function."""
+"""Where the logits are in a network's output: an attribute or key, an index, or a function."""
 
 
 class DomainEnsemble(nn.Module):
     """A network with one branch per domain, which share everything but batch-norm statistics.
 
-    Made by `bne.convert`, which describes the arguments; those that are not described here are
-    attributes of the same name. In evaluation every image is placed among the domains by its own
-    statistics, independently of the rest of its batch.
+    `bne.convert` makes it and describes the arguments, which are attributes of the same names. In
+    evaluation every image is placed among the domains by its own statistics, independently of the
+    rest of its batch.
 
     Attributes:
         model: the network, with domain-aware batch-norm layers.
@@ -91,7 +91,7 @@ class DomainEnsemble(nn.Module):
         """The mixture of all branches or, with `own_branch`, each image under one domain alone.
 
         - Training, `net(images, domains)`: the mixture of Algorithm 1 (distance training). Branch k
-          normalises by the statistics of domain k's images in this batch, which update the
+          normalizes by the statistics of domain k's images in this batch, which update the
           running ones.
         - Training, `net(images, domains, own_branch=True)`: the warm-up, each image under its own
           domain.
@@ -99,14 +99,13 @@ class DomainEnsemble(nn.Module):
         - Evaluation, `net(images, domains, own_branch=True)`: each image under the domain named.
 
         Args:
-            images: (N, ...), whatever the network takes.
+            images: (N, ...), as the network takes them.
             domains: (N,), each image's domain.
             own_branch: whether each image is run under its domain alone.
-            details: whether to return the weights, distances and branches beside the logits.
+            details: whether to return a `Prediction`: weights, distances and branches too.
 
         Returns:
-            (N, classes), or a `Prediction` with `details`; with `own_branch`, whatever the network
-            returns.
+            The logits, (N, classes), or a `Prediction`. With `own_branch`, the network's output.
         """
         if own_branch:
             if details:
@@ -135,7 +134,7 @@ class DomainEnsemble(nn.Module):
         """Each branch's own answer in evaluation, (N, K, classes), whatever `nearest` says.
 
         Args:
-            images: (N, ...), whatever the network takes.
+            images: (N, ...), as the network takes them.
         """
         found = []
         for part in self._chunks(images):
@@ -144,13 +143,13 @@ class DomainEnsemble(nn.Module):
         return torch.cat(found)
 
     def run(self, images: Tensor, rule: Rule, copies: int = 1) -> Any:
-        """Runs images through layers that normalise by a rule of one's own.
+        """Runs images through layers that normalize by your own rule.
 
         Args:
-            images: (N, ...), whatever the network takes.
-            rule: what is done at every `DomainBatchNorm`: takes the layer and its input, returns
-                the output.
-            copies: how many times every image is run; the input is all images, then all again.
+            images: (N, ...), as the network takes them.
+            rule: the function called at every `DomainBatchNorm`, with the layer and its input; it
+                returns the output.
+            copies: the number of times every image runs; the input is all images, then all again.
 
         Returns:
             What the network returns for (copies * N) images.
@@ -160,10 +159,10 @@ class DomainEnsemble(nn.Module):
             return self._taken(self.model(self._passes.copies(images, copies)))
 
     def embed(self, images: Tensor) -> Embedding:
-        """Where images lie in the space of domains: their statistics under instance normalisation.
+        """Where images lie in the space of domains: their statistics under instance normalization.
 
         Args:
-            images: (N, ...), whatever the network takes.
+            images: (N, ...), as the network takes them.
         """
         return Embedding.cat([self._embed(part) for part in self._chunks(images)])
 
@@ -178,15 +177,17 @@ class DomainEnsemble(nn.Module):
         return Embedding.stack({name: population[name] for name in names})
 
     def to_plain(self, domain: str | None = None) -> nn.Module:
-        """An independent copy as an ordinary network, which knows no domains.
+        """An ordinary network without the mixture, as an independent copy of the original class.
+
+        With one domain's statistics it suits that domain, not new ones. Before any training
+        `to_plain()` gives the original back, to the last bit.
 
         Args:
-            domain: whose statistics it has; None takes the centre of all domains, their means and
-                second moments averaged, which before any training gives the original back to the
-                last bit.
+            domain: the domain whose statistics it has; None averages all domains' means and second
+                moments.
 
         Raises:
-            ValueError: No domain has that name, or the layers are no batch norm, as DSON's.
+            ValueError: No domain has that name, or the layers are no plain batch norm, like DSON's.
         """
         index = None if domain is None else self._index(domain)
         return remove(copy.deepcopy(self).model, index)
@@ -323,7 +324,7 @@ class DomainEnsemble(nn.Module):
         names = [layer.name for layer in domain_layers(self.model) if layer.name in found]
         if self.layers is not None:
             if missing := [name for name in self.layers if name not in found]:
-                raise ValueError(f"layers {missing} see one value a channel: leave them out")
+                raise ValueError(f"layers {missing} see one value per channel: leave them out")
             names = list(self.layers)
         return Embedding.stack({name: _average(found[name]) for name in names})
 

@@ -1,4 +1,4 @@
-"""Statistics of all processes together."""
+"""Means and variances of images, of groups of images and of all processes."""
 
 import math
 from typing import Any, NamedTuple
@@ -44,9 +44,8 @@ def combine(members: Moments, share: Tensor, group: Tensor | None = None) -> Mom
 
     Args:
         members: moments of shape (..., M, C) that broadcast over the groups.
-        share: (..., M), the part of each member in a group; a group's parts add up to 1.
-        group: (M,), the only one of the groups, (K, M) in `share`, that each member has a part in,
-            if that is so: it saves memory.
+        share: (..., M), each member's share in a group; a group's shares add up to 1.
+        group: (M,), the only group of each member, if it has a share in one alone; saves memory.
 
     Returns:
         Moments of shape (..., C).
@@ -58,7 +57,7 @@ def combine(members: Moments, share: Tensor, group: Tensor | None = None) -> Mom
 
 
 def _total(share: Tensor, values: Tensor) -> Tensor:
-    """Of the parts that there are: no part of a value, were it infinite, is nothing of it."""
+    """The weighted sum, in which a share of 0 gives 0 even of an infinite value."""
     share = share.unsqueeze(-1)
     return torch.where(share > 0, share * values, 0).sum(-2)
 
@@ -75,7 +74,7 @@ def samples_of(x: Tensor, images: int) -> Tensor:
 
 
 def values_per_channel(samples: Tensor) -> int:
-    """How many values a channel has in one image of (N, rows, C, *spatial)."""
+    """The number of values that a channel has in one image of (N, rows, C, *spatial)."""
     return math.prod((samples.shape[1], *samples.shape[3:]))
 
 

@@ -1,7 +1,7 @@
 """The domain-aware batch-norm layer (paper, section 3.2).
 
 One γ and β, K running means and variances. During a pass through the network every image is
-normalised in one of these ways:
+normalized in one of these ways:
 
 - `DomainBatchNorm.by_domain`: under a domain, by that domain's statistics. Running an image under
   its own domain is the warm-up; running it once under each of the K domains, as K rows of one
@@ -11,7 +11,7 @@ normalised in one of these ways:
   to mixing the branches at the price of one.
 
 Everything is built from the moments of single images: a domain batch's are those of its images,
-pooled. `bne.core.kernels.layers` says the same in fewer passes over memory, for a GPU.
+pooled. `bne.core.kernels.layers` computes the same on a GPU in fewer passes over memory.
 """
 
 from collections.abc import Callable
@@ -45,17 +45,17 @@ class DomainBatchNorm(nn.Module):
     everywhere, so that instance and population statistics estimate the same thing. Statistics stay
     in float32 when the module is cast to half precision.
 
-    A layer without running statistics has no place in the embedding, and in evaluation it
-    normalises every image by its own, which are those of a batch of one. One that has them and
-    does not track them, `track_running_stats` being set to False later, leaves them as they are.
+    A layer without running statistics has no place in the embedding; in evaluation it normalizes
+    every image by its own, as a batch of one. If `track_running_stats` is set to False later, the
+    running statistics stay as they are.
 
     Args:
-        num_features: C.
-        num_domains: K.
-        eps: added to the variance.
-        momentum: least share of a new batch in the running statistics. A domain's nth batch has
-            1/n, so that they are the plain average of all batches until 1/momentum of them were
-            seen, and follow exponentially from then on. None, like 0, averages all for good.
+        num_features: the number of channels, C.
+        num_domains: the number of domains, K.
+        eps: the constant added to the variance.
+        momentum: the least share of a new batch in the running statistics. A domain's nth batch has
+            1/n if that is more: they are the plain average of the first 1/momentum batches, and
+            exponential after that. None, like 0, averages all batches.
         affine: whether there are γ (`weight`) and β (`bias`).
         track_running_stats: whether there are running statistics.
 
@@ -63,11 +63,11 @@ class DomainBatchNorm(nn.Module):
         running_mean: (K, C).
         running_var: (K, C).
         num_batches_tracked: (K,).
-        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`;
-            None if that was not said, and training in several processes is refused.
+        synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
+            If None, training in several processes is refused.
         name: the layer's name in its network, which is its name in embeddings.
-        passes: what the network is doing, shared by all its layers.
-        original: the layer this one stands for, without its tensors, if it stands for one.
+        passes: the state of the current pass, shared by all layers of the network.
+        original: the layer that this one replaces, without its tensors, if there is one.
     """
 
     weight: nn.Parameter | None
@@ -109,7 +109,7 @@ class DomainBatchNorm(nn.Module):
         self.register_buffer("num_batches_tracked", count if tracked else None)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises as the current pass says, then applies the layer's own drop and activation."""
+        """Normalizes as the current pass says, then applies the layer's own drop and activation."""
         if self.passes.rule is None:
             raise RuntimeError(
                 f"batch-norm layer {self.name!r} does not know the domain of its input: run the "
@@ -132,22 +132,22 @@ class DomainBatchNorm(nn.Module):
     def by_domain(
         self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
     ) -> Tensor:
-        """Normalises every image by the statistics of the domain it is run under.
+        """Normalizes every image by the statistics of the domain it is run under.
 
-        In training these are the batch statistics of the domain's members in this batch, which
-        also update the running ones; in evaluation, or where no members are named, the running
-        ones. A domain whose members have fewer than two values a channel has no batch variance:
-        its running statistics are used, and kept; without any, mean 0 and variance 1. They are kept
-        too, and the batch is not counted, where its statistics are infinite or NaN in any channel.
+        In training these are the batch statistics of the domain's members, which also update the
+        running ones. In evaluation, or if no members are named, they are the running ones. A domain
+        whose members have fewer than two values per channel has no batch variance: its running
+        statistics are used and kept, or mean 0 and variance 1 if it has none. They are also kept,
+        and the batch is not counted, if its statistics are infinite or NaN in any channel.
 
         Args:
             x: (N * rows, C, *spatial).
             domains: (N,), the domain each image is run under.
-            members: (N,) bool, whether the image really belongs to that domain.
-            track: whether batch statistics update the running ones; not when a pass is repeated.
+            members: (N,) bool, whether the image belongs to that domain.
+            track: whether batch statistics update the running ones; False when a pass is repeated.
 
         Returns:
-            The normalised input, of the shape and dtype of `x`.
+            The normalized input, of the shape and dtype of `x`.
         """
         samples = samples_of(x, domains.shape[0])
         population = self.population
@@ -163,18 +163,18 @@ class DomainBatchNorm(nn.Module):
         return self._normalise(samples, statistics, domains)
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
-        """Normalises every image by its own statistics.
+        """Normalizes every image by its own statistics.
 
-        Where an image has a single value a channel it has no variance: it is normalised by the
-        mean of the K population statistics, and has no place in the embedding.
+        An image with a single value per channel has no variance: it is normalized by the mean of
+        the K population statistics, and the layer has no place in the embedding.
 
         Args:
             x: (N * rows, C, *spatial).
-            images: N.
+            images: the number of images, N.
 
         Returns:
-            The normalised input, and the images' moments, (N, C), where they are comparable with
-            the domains'; otherwise None.
+            The normalized input, and the images' moments, (N, C), or None if the domains have none
+            to compare with.
         """
         samples = samples_of(x, images)
         population = self.population
@@ -192,17 +192,17 @@ class DomainBatchNorm(nn.Module):
         return self._normalise(samples, Moments(*middle)), None
 
     def by_mixture(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Normalises every image by a mixture of the domains' running statistics.
+        """Normalizes every image by a mixture of the domains' running statistics.
 
         Mean and second moment are mixed: a mixture of domains has the variance within them and
         that between their means.
 
         Args:
             x: (N * rows, C, *spatial).
-            weights: (N, K), of the domains in each image's mixture; they add up to 1.
+            weights: (N, K), the domains' weights in each image's mixture; they add up to 1.
 
         Returns:
-            The normalised input, of the shape and dtype of `x`.
+            The normalized input, of the shape and dtype of `x`.
         """
         samples = samples_of(x, weights.shape[0])
         population = self.population
@@ -219,7 +219,7 @@ class DomainBatchNorm(nn.Module):
         return self._normalise(samples, Moments(centre + shift, var))
 
     def by_map(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-        """Gives x * scale + shift, which is all that known statistics come down to.
+        """Computes x * scale + shift, to which normalizing by known statistics reduces.
 
         Args:
             x: (N * rows, C, *spatial).
@@ -227,16 +227,16 @@ class DomainBatchNorm(nn.Module):
             shift: (N, C).
 
         Returns:
-            The normalised input, of the shape and dtype of `x`.
+            The normalized input, of the shape and dtype of `x`.
         """
         return _mapped(samples_of(x, scale.shape[0]), scale, shift)
 
     def _moments_alone(self, samples: Tensor) -> Moments:
-        """Of each image, (N, C), which is all that a layer without running statistics has."""
+        """Each image's own moments, (N, C), for a layer without running statistics."""
         if values_per_channel(samples) == 1:
             raise ValueError(
                 f"batch-norm layer {self.name!r} keeps no running statistics and sees one value "
-                "a channel: a single image cannot be normalised there"
+                "per channel: a single image cannot be normalized there"
             )
         return image_moments(samples)
 
@@ -312,8 +312,8 @@ class DomainBatchNorm(nn.Module):
 
         Args:
             samples: (N, rows, C, *spatial).
-            moments: of every image, (N, C), or of every domain, (K, C).
-            domains: (N,), whose moments an image is normalised by if they are the domains'.
+            moments: the moments of every image, (N, C), or of every domain, (K, C).
+            domains: (N,), each image's domain, if the moments are the domains'.
         """
         constant = not (moments.mean.requires_grad or moments.var.requires_grad)
         if constant and (kernels := kernels_for(samples)):

@@ -1,8 +1,7 @@
-"""Passes through a network: how its layers normalise, and what passes of the same images share.
+"""Passes through a network: how its layers normalize, and what passes of the same images share.
 
 One network serves many passes: each image under its own statistics, and once under each domain. A
-pass sets a rule; every batch-norm layer hands its input to the rule, which says how this pass
-normalises:
+pass sets a rule. Every batch-norm layer hands its input to the rule, which normalizes it:
 
     ensemble        with Pass(passes, rule): model(images)
                           |
@@ -12,8 +11,8 @@ normalises:
                                |    |                         |    |
     layer                  layer.by_domain, by_instance or by_mixture
 
-Until the first batch norm nothing tells the passes apart, so a convolution of the images themselves
-is done once for all.
+The passes are the same until the first batch norm, so a convolution of the images themselves runs
+once for all.
 """
 
 import threading
@@ -28,13 +27,13 @@ Rule = Callable[[Any, Tensor], Tensor]
 
 
 class Passes(threading.local):
-    """What the current thread does with a network; all the network's layers hold the same object.
+    """The state of the current pass; all layers of a network hold the same object.
 
-    Being local to a thread, it lets one network serve several threads at once.
+    It is local to a thread, so one network can serve several threads at once.
 
     Attributes:
-        rule: of the current pass.
-        shared: what the current passes have in common, if they are known to be of the same images.
+        rule: the current pass's rule.
+        shared: what the current passes share, if they run the same images.
     """
 
     def __init__(self) -> None:  # in every thread
@@ -54,7 +53,7 @@ class Passes(threading.local):
 
 
 class Pass:
-    """The context of a pass, which may be run again, in which all layers normalise by one rule."""
+    """The context of a pass, which may be run again, in which all layers normalize by one rule."""
 
     def __init__(self, passes: Passes, rule: Rule) -> None:
         self.passes, self.rule = passes, rule
@@ -70,13 +69,13 @@ class Shared:
     """The context of several passes of the same images.
 
     Args:
-        passes: of the network.
+        passes: the network's state.
         images: (N, ...).
 
     Attributes:
-        number: how often the current pass runs every image.
-        rows: (number * N, ...), its input, until a convolution has met it.
-        done: what convolutions made of the images, by their weights and with or without gradient.
+        number: the number of times the current pass runs every image.
+        rows: (number * N, ...), the current pass's input, until a convolution has used it.
+        done: the convolutions' outputs for the images, by weights and with or without gradient.
     """
 
     def __init__(self, passes: Passes, images: Tensor) -> None:
@@ -96,8 +95,8 @@ class Shared:
 
         Args:
             layer: the convolution.
-            x: its input.
-            treat: its forward pass.
+            x: the convolution's input.
+            treat: the convolution's forward pass.
         """
         if x is not self.rows:
             return treat(x)
@@ -111,16 +110,16 @@ class Shared:
 
 
 class _Convolution(nn.Module):
-    """A convolution that may be one of the images themselves.
+    """A convolution whose input may be the images themselves.
 
     Attributes:
-        passes: what the network is doing, shared by all its layers.
+        passes: the state of the current pass, shared by all layers of the network.
     """
 
     passes: Passes
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - by that name in torch
-        """Convolves, but images that are run several times only once."""
+        """Convolves; images that run several times are convolved once."""
         shared, treat = self.passes.shared, super().forward
         return treat(input) if shared is None else shared.of_images(self, input, treat)
 
@@ -146,7 +145,7 @@ _PLAIN = {shared: plain for plain, shared in _SHARED.items()}
 
 
 def start_sharing(module: nn.Module, passes: Passes) -> None:
-    """Lets a module, if it is a plain convolution, treat images that are run several times once."""
+    """Lets a plain convolution run once for images that run several times."""
     if type(module) in _SHARED:
         module.__class__ = _SHARED[type(module)]
         module.passes = passes  # type: ignore[assignment]

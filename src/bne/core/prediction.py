@@ -1,4 +1,4 @@
-"""What the ensemble says of images, and how the answers of its branches are mixed."""
+"""The ensemble's answer, and how the answers of its branches are mixed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from bne.core.embedding import Embedding
 
 @dataclass(frozen=True, eq=False)
 class Prediction:
-    """What the ensemble says of N images, and why.
+    """The ensemble's answer for N images, and its reasons.
 
     Attributes:
-        logits: (N, classes), the mixture. Where probabilities are mixed, their logarithms.
+        logits: (N, classes), the mixture; log-probabilities if probabilities are mixed.
         weights: (N, K), the weight of each domain's branch; they add up to 1.
-        distances: (N, K), of each image from each domain.
-        branch_logits: (N, K, classes), each branch's own answer; NaN where it was not run.
-        embedding: where the images lie in the space of domains.
+        distances: (N, K), from each image to each domain.
+        branch_logits: (N, K, classes), each branch's own answer; NaN if it was not run.
+        embedding: the images' points in the space of domains.
         domains: the K domains' names.
     """
 
@@ -31,17 +31,17 @@ class Prediction:
 
     @property
     def probabilities(self) -> Tensor:
-        """(N, classes), of the mixture."""
+        """The mixture's probabilities, (N, classes)."""
         return self.logits.softmax(1)
 
     @property
     def nearest_domain(self) -> list[str]:
-        """The name of the domain that each image is nearest to."""
+        """The nearest domain's name, one for each image."""
         return [self.domains[index] for index in self.distances.argmin(1).tolist()]
 
     @classmethod
     def cat(cls, parts: Sequence["Prediction"]) -> "Prediction":
-        """The predictions for several groups of images, one after another."""
+        """The predictions for several groups of images, joined."""
         if len(parts) == 1:
             return parts[0]
         return cls(

@@ -1,9 +1,9 @@
-"""Faster ways to the same results, which the ensemble takes where they pay.
+"""Faster ways to the same results, used if they save time or memory.
 
-- Folding: on a GPU, a few images are bound by the launches of many small operations. So the scales
-  and shifts of all layers are made at once, and every layer applies its own.
-- Running again: branches that are repeated in the backward pass need not keep their activations.
-- Pooling: a network's first max-pooling meets its largest activations, in every branch. PyTorch's
+- Folding: on a GPU the launches of many small operations limit a few images. So the scales and
+  shifts of all layers are made at once, and every layer applies its own.
+- Running again: branches that run again in the backward pass need not keep their activations.
+- Pooling: a network's first max-pooling sees its largest activations, in every branch. PyTorch's
   own took a seventh of a step of distance training with ResNet-18 on a GPU.
 """
 
@@ -43,10 +43,10 @@ def pays(images: Tensor, copies: int = 1) -> bool:
 
 
 def fold(layers: Iterable[DomainBatchNorm], domains: Tensor) -> Rule:
-    """The rule that normalises every image by the running statistics of its domain.
+    """The rule that normalizes every image by the running statistics of its domain.
 
     Args:
-        layers: of the network, in evaluation. Those that cannot be prepared normalise by
+        layers: the network's layers, in evaluation. Those that cannot be prepared normalize by
             themselves.
         domains: (N,), the domain each image is run under.
     """
@@ -87,15 +87,15 @@ def _maps(layers: Sequence[DomainBatchNorm], domains: Tensor) -> list[tuple[Doma
 def run_recomputed(
     model: nn.Module, images: Tensor, copies: int, passes: Passes, rule: Rule, again: Rule
 ) -> Any:
-    """What the network gives, of which only the images are kept for the backward pass.
+    """The network's output; only the images are kept for the backward pass.
 
     Args:
-        model: whose layers normalise by the rule of `passes`.
+        model: the network, whose layers follow the rule of `passes`.
         images: (N, ...).
-        copies: how many times each image is run.
-        passes: the layers' common rule.
-        rule: of the pass.
-        again: the same rule, but one that does not track statistics a second time.
+        copies: the number of times each image runs.
+        passes: the layers' common state.
+        rule: the pass's rule.
+        again: the same rule without tracking statistics a second time.
 
     Raises:
         RuntimeError: A CUDA graph is recorded, and a layer draws random numbers.
@@ -134,7 +134,7 @@ class FusedMaxPool2d(nn.MaxPool2d):
     """A `MaxPool2d` with the same results; see `fuse`."""
 
     def forward(self, input: Tensor) -> Any:  # noqa: A002 - by that name in torch
-        """The maxima, and their indices if these are asked for."""
+        """The maxima, and their indices if `return_indices` is set."""
         given = self.kernel_size, self.stride, self.padding, self.dilation
         size, stride, padding, dilation = map(_pair, given)
         suits = (
@@ -152,7 +152,7 @@ class FusedMaxPool2d(nn.MaxPool2d):
 
 
 def fuse(module: nn.Module) -> None:
-    """Lets a module, if it is a plain `MaxPool2d`, use our kernels where these pay."""
+    """Lets a plain `MaxPool2d` use our kernels if they are faster."""
     if type(module) is nn.MaxPool2d:
         module.__class__ = FusedMaxPool2d
 
@@ -164,7 +164,7 @@ def unfuse(module: nn.Module) -> None:
 
 
 def _pair(size: object) -> tuple[int, int]:
-    """Height and width; negative if they are given in a way that is left to torch."""
+    """Height and width; negative if only torch understands them."""
     match size:
         case int():
             return size, size

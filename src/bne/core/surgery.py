@@ -61,10 +61,10 @@ def install(
 
     Args:
         model: any network.
-        num_domains: K.
-        momentum: of the new layers; "keep" takes over each old layer's own.
-        synchronised: whether batch statistics are those of all processes; None leaves it open, but
-            for layers that are synchronised already.
+        num_domains: the number of domains, K.
+        momentum: the new layers' momentum; "keep" uses each old layer's own.
+        synchronised: whether batch statistics are those of all processes; None leaves it open,
+            except for layers that are synchronised already.
         shortcuts: whether plain convolutions and poolings get faster subclasses, see `bne.convert`.
     """
     if not (momentum is None or momentum == "keep" or _is_share(momentum)):
@@ -83,7 +83,7 @@ def install(
     if not layers:
         raise ValueError(
             f"{type(model).__name__} has no batch-norm layer; "
-            f"its normalisation layers are: {_norms(model)}"
+            f"its normalization layers are: {_norms(model)}"
         )
     if shortcuts:
         for module in _before(next(iter(layers)), model):
@@ -97,8 +97,8 @@ def remove(model: nn.Module, domain: int | None) -> nn.Module:
     """Puts layers of the original classes back, in place.
 
     Args:
-        model: a network that `install` has been through.
-        domain: whose statistics the layers get; None pools those of all domains.
+        model: a network that `install` has changed.
+        domain: the domain whose statistics the layers get; None pools those of all domains.
     """
     layers: dict[nn.Module, nn.Module] = {
         layer: _plain_layer(layer, domain) for layer in domain_layers(model)
@@ -130,7 +130,7 @@ def _domain_layer(
         )
     if is_parametrized(plain):
         raise ValueError(
-            f"layer {name!r} has parametrised weights, which would be lost: call "
+            f"layer {name!r} has parametrized weights, which would be lost: call "
             "torch.nn.utils.parametrize.remove_parametrizations on them first"
         )
     tensors = chain(plain.named_parameters(recurse=False), plain.named_buffers(recurse=False))

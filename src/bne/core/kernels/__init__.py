@@ -11,7 +11,7 @@ from bne.core.moments import values_per_channel
 
 
 def kernels_for(samples: Tensor) -> Any:
-    """The kernels if they can treat (N, rows, C, *spatial) and pay, otherwise None."""
+    """The kernels if they take (N, rows, C, *spatial) and are faster, otherwise None."""
     suit = (
         samples.ndim > 3
         and samples.shape[1] == 1
@@ -23,7 +23,7 @@ def kernels_for(samples: Tensor) -> Any:
 
 
 def pooling_for(images: Tensor) -> Any:
-    """`bne.core.kernels.pooling` if it can treat (N, C, H, W) and pays, otherwise None."""
+    """`bne.core.kernels.pooling` if it takes (N, C, H, W) and is faster, otherwise None."""
     suit = (
         images.ndim == 4
         and images.is_floating_point()
@@ -37,7 +37,7 @@ def pooling_for(images: Tensor) -> Any:
 
 
 def _pay(x: Tensor) -> bool:
-    """Whether our kernels can be had for these activations and save more than they cost."""
+    """Whether our kernels take these activations and save more than they cost."""
     return (
         x.is_cuda
         and x.dtype.itemsize <= 4

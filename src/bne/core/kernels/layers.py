@@ -1,11 +1,11 @@
-"""The layer's arithmetic as a few GPU kernels; `bne.core.norm` says the same in plain PyTorch.
+"""The layer's arithmetic as a few GPU kernels; `bne.core.norm` has it in plain PyTorch.
 
 Plain PyTorch reads and writes the activations many times over. Here a training step reads them
-once for the statistics and once to normalise, and in the backward pass twice for the gradient, as
+once for the statistics and once to normalize, and in the backward pass twice for the gradient, as
 cuDNN's batch norm does, with all sums in float32.
 
 Every kernel sees the activations as (rows, positions, channels), whatever their order in memory. A
-row is normalised by the statistics of its group: its domain, or, in the instance pass, itself.
+row is normalized by the statistics of its group: its domain, or, in the instance pass, itself.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ def by_batch(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """Normalises every row by the batch statistics of its domain's members.
+    """Normalizes every row by the batch statistics of its domain's members.
 
     Args:
         x: (R, C, *spatial).
         affine: γ and β, (C,) each.
         domains: (R,) int64.
         members: (R,) bool.
-        population: running means and variances, (K, C); they stand in where a domain has fewer
-            than two values.
+        population: running means and variances, (K, C); used if a domain has fewer than two
+            values.
         num_domains: K.
         tracked: (K,) int64, how many batches the running statistics have seen. These and it are
             updated here; None leaves them as they are.
-        momentum: least share of a new batch in the running statistics.
-        eps: added to the variance.
+        momentum: the least share of a new batch in the running statistics.
+        eps: the constant added to the variance.
     """
     groups = _Groups(num_domains, domains.contiguous(), members.contiguous())
     track = None if tracked is None or population is None else (tracked, momentum)
@@ -64,7 +64,7 @@ def by_population(
     population: tuple[Tensor, Tensor],
     eps: float,
 ) -> Tensor:
-    """Normalises every row by given statistics of its domain, (K, C) each; see `by_batch`."""
+    """Normalizes every row by given statistics of its domain, (K, C) each; see `by_batch`."""
     groups = _Groups(len(population[0]), domains.contiguous(), None)
     return _normalise(x, affine, groups, population, None, eps)[0]
 
@@ -72,15 +72,15 @@ def by_population(
 def by_instance(
     x: Tensor, affine: tuple[Tensor | None, Tensor | None], eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Normalises every row by its own statistics, and gives them too, (R, C) each."""
+    """Normalizes every row by its own statistics, and gives them too, (R, C) each."""
     return _normalise(x, affine, _Groups(x.shape[0], None, None), (None, None), None, eps)
 
 
 class _Groups(NamedTuple):
-    """Which statistics each row is normalised by.
+    """Which statistics each row is normalized by.
 
     Attributes:
-        number: how many groups there are.
+        number: the number of groups.
         of_row: (R,), the group of each row; None if every row is its own.
         members: (R,), whether the row defines its group's statistics; None if all or none do.
     """
@@ -100,10 +100,10 @@ class _View(NamedTuple):
 
     Attributes:
         shape: rows, positions, channels.
-        strides: of the three, in values.
+        strides: the strides of the three, in values.
         tile: positions and channels that a program holds at once, powers of two.
         chunk: positions that one program sums up.
-        chunks: how many of them cover all positions.
+        chunks: the number of chunks that cover all positions.
     """
 
     shape: tuple[int, int, int]
@@ -140,7 +140,7 @@ class _View(NamedTuple):
         return self.shape[0], triton.cdiv(self.shape[2], width), triton.cdiv(self.shape[1], height)
 
     def partial(self, like: Tensor) -> Tensor:
-        """Room for two sums a row, chunk and channel."""
+        """Room for two sums per row, chunk and channel."""
         rows, _, channels = self.shape
         return like.new_empty((2, rows, self.chunks, channels), dtype=torch.float32)
 
@@ -166,7 +166,7 @@ def _normalise(
     track: tuple[Tensor, float] | None,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The normalised activations, and the groups' means and variances, (G, C) each."""
+    """The normalized activations, and the groups' means and variances, (G, C) each."""
     # Kernels are launched on the current device, wherever their tensors are.
     with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
         result: tuple[Tensor, Tensor, Tensor] = _Normalise.apply(

@@ -29,8 +29,8 @@ def max_pool(images: Tensor, size: Pair, stride: Pair, padding: Pair) -> Tensor:
     Args:
         images: (N, C, H, W), channels last.
         size: height and width of a window, at most 127 values.
-        stride: from window to window, down and across.
-        padding: above and below, left and right; at most half a window.
+        stride: the step from window to window, down and across.
+        padding: the padding above and below, left and right; at most half a window.
     """
     lengths = zip(images.shape[2:], size, stride, padding, strict=True)
     outputs = [(length + 2 * pad - window) // step + 1 for length, window, step, pad in lengths]

@@ -252,7 +252,7 @@ def gradient(
         slope = 2 * to_var / tl.maximum(size, 1)
         offset = to_mean / tl.maximum(size, 1) - slope * middle
         if of_row is not None:
-            # Fewer than two values are normalised by the population, which is constant.
+            # Fewer than two values are normalized by the population, which is constant.
             slope = tl.where(size > 1, slope, 0)
             offset = tl.where(size > 1, offset, 0)
         tl.store(slopes + place, slope, mask=known)
