@@ -6,7 +6,7 @@ import shlex
 import sys
 import tomllib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ def run_page(page: str) -> dict[str, Any]:
         if block.language == "python" and (file := re.match(r'"""(\w+\.py): ', block.text)):
             Path(file[1]).write_text(block.text)
         elif block.language == "python":
-            exec(compile(block.text, block.place, "exec"), names)
+            trains = "bne.train(" in block.text
+            with small_recipes(SMALL | SHORT) if trains else nullcontext():
+                exec(compile(block.text, block.place, "exec"), names)
         elif block.language == "bash":
             for line in block.commands:
                 words = shlex.split(line, comments=True)
