@@ -76,7 +76,7 @@ def read(path: Path) -> Checkpoint:
     try:
         content = json.loads((path / STATE).read_text())
         if content["format"] != FORMAT:
-            raise ValueError(f"its format is {content['format']}, this version reads {FORMAT}")
+            raise ValueError(f"it has format {content['format']}, this version reads {FORMAT}")
         if _digest(content["state"]) != content["state_sha256"]:
             raise ValueError(f"{path / STATE} is damaged: it has another checksum than was written")
         tensors = read_tensors(path / TENSORS, content["tensors_sha256"])
