@@ -22,8 +22,9 @@ from bne.benchmark.plan import choose, plan
 from bne.benchmark.records import read, undated
 from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.render import result_tables
-from bne.benchmark.tables import RULES, Cell, accuracy, average, cell, find_records, percent, signed
+from bne.benchmark.tables import Cell, accuracy, average, cell, find_records, percent, signed
 from bne.data.benchmarks import BENCHMARKS
+from bne.training.scores import RULES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
