@@ -5,6 +5,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
+SHOWN = 24  # names at most
+
 
 class BneError(Exception):
     """Something that the user can mend."""
@@ -31,12 +33,13 @@ class MissingLibraryError(BneError, ModuleNotFoundError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The known name nearest to one that is unknown, or all of them, as the end of a sentence."""
+    """The known name nearest to one that is unknown, or the first ones, to end a sentence with."""
     known = list(known)
     near = get_close_matches(name, known, n=1)
     if near:
         return f"the nearest is {near[0]!r}"
-    return f"there are {', '.join(known)}" if known else "there are none"
+    more = ", …" if len(known) > SHOWN else ""
+    return f"there are {', '.join(known[:SHOWN])}{more}" if known else "there are none"
 
 
 def require(module: str) -> Any:

@@ -46,7 +46,8 @@ def test_a_class_that_a_target_lacks_is_named(tmp_path: Path) -> None:
     write(tmp_path, *names("sketch", "cat", 2))
     assert found(tmp_path, target=["infograph", "sketch"]) == [
         "infograph, a target, has no images of dog; its accuracy is that on the other classes.",
-        "sketch, a target, has no images of dog and elk; its accuracy is that on the other classes.",
+        "sketch, a target, has no images of dog and elk; its accuracy is that on the other "
+        "classes.",
     ]
 
 
