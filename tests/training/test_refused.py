@@ -6,7 +6,7 @@ import resource
 import pytest
 import torch
 
-from bne.errors import DataError, TrainingError
+from bne.errors import BneError, DataError, TrainingError
 from bne.recipes.schema import Phase
 from bne.training.folder import RunFolder
 from bne.training.run import run
@@ -33,7 +33,7 @@ def images():
 def test_what_cannot_be_trained_fails_before_anything_is_written(
     images, tmp_path, changes, message
 ) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(BneError, match=message):
         run(small.recipe(**changes), images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

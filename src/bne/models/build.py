@@ -59,13 +59,14 @@ def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.
     if num_classes < 1:
         raise SettingsError(f"num_classes is {num_classes}: a classifier needs at least one class")
     backbone = find(name)
-    state = None if weights is None else _read(name, backbone, weights)
-    model = backbone.create(num_classes)
-    fresh, unused = tuple(model.state_dict()), ()
-    if state is not None:
+    if weights is None:
+        model = backbone.create(num_classes)
+        record = Origin(name, None, backbone.preprocessing, tuple(model.state_dict()), ())
+    else:
+        state = _read(name, backbone, weights)
+        model = backbone.create(num_classes)
         fresh, unused = load(model, backbone, state, source=str(weights))
-    source = None if weights is None else str(weights)
-    record = Origin(name, source, backbone.preprocessing, fresh, unused)
+        record = Origin(name, str(weights), backbone.preprocessing, fresh, unused)
     model.origin = record  # type: ignore[assignment]  # torch types attributes as tensors or modules
     return model
 
