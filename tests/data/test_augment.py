@@ -67,11 +67,11 @@ def test_strong_is_torchvisions_operations_in_order() -> None:
 
 def test_strong_boxes_hold_half_the_area_and_lie_inside() -> None:
     images = places().expand(2000, -1, -1, -1)
-    boxes: list[tuple[torch.Tensor, ...]] = []
+    boxes: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
         original = augment.resized_crop
         patch.setattr(
-            augment, "resized_crop", lambda *args: (boxes.append(args[1:5]), original(*args))[1]
+            augment, "resized_crop", lambda *args: (boxes.append(args[1]), original(*args))[1]
         )
         Augmentation("strong", PLAIN)(images, 0)
     ((top, left, height, width),) = boxes

@@ -91,21 +91,21 @@ def flipped(image: torch.Tensor, flip: bool) -> torch.Tensor:
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
 def test_crop_is_torchvisions(memory_format: torch.memory_format) -> None:
     images = (noise() * 255).to(torch.uint8, memory_format=memory_format)
-    top, left = torch.tensor([0, 4, 2, 1]), torch.tensor([7, 0, 3, 5])
-    ours = crop(images, top, left, FLIP, 8)
+    corner = torch.tensor([[0, 4, 2, 1], [7, 0, 3, 5]])
+    ours = crop(images, corner, FLIP, 8)
     assert ours.is_contiguous(memory_format=torch.channels_last)
     for i, image in enumerate(images):
-        expected = flipped(tv.crop(image, int(top[i]), int(left[i]), 8, 8), bool(FLIP[i]))
+        expected = flipped(tv.crop(image, *corner[:, i].tolist(), 8, 8), bool(FLIP[i]))
         assert torch.equal(ours[i], expected)
 
 
 def test_crop_takes_the_chosen_images() -> None:
     images = noise()
     chosen = torch.tensor([3, 0, 3, 1, 1])
-    top, left = torch.tensor([0, 4, 2, 1, 3]), torch.tensor([7, 0, 3, 5, 6])
+    corner = torch.tensor([[0, 4, 2, 1, 3], [7, 0, 3, 5, 6]])
     flip = torch.tensor([True, False, False, True, True])
-    ours = crop(images, top, left, flip, 8, chosen)
-    assert torch.equal(ours, crop(images[chosen], top, left, flip, 8))
+    ours = crop(images, corner, flip, 8, chosen)
+    assert torch.equal(ours, crop(images[chosen], corner, flip, 8))
 
 
 def test_pick_keeps_the_layout() -> None:
@@ -125,10 +125,8 @@ def test_centre_crop_is_torchvisions(height: int, width: int, size: int) -> None
 @pytest.mark.parametrize("size", [5, 8, 20])
 def test_resized_crop_is_torchvisions(size: int) -> None:
     images = noise()
-    top, left = torch.tensor([0, 4, 2, 1]), torch.tensor([7, 0, 3, 5])
-    height, width = torch.tensor([12, 8, 5, 1]), torch.tensor([8, 15, 6, 3])
-    ours = resized_crop(images, top, left, height, width, FLIP, size)
+    box = torch.tensor([[0, 4, 2, 1], [7, 0, 3, 5], [12, 8, 5, 1], [8, 15, 6, 3]])
+    ours = resized_crop(images, box, FLIP, size)
     for i, image in enumerate(images):
-        box = (int(top[i]), int(left[i]), int(height[i]), int(width[i]))
-        expected = tv.resized_crop(image, *box, [size, size], antialias=False)
+        expected = tv.resized_crop(image, *box[:, i].tolist(), [size, size], antialias=False)
         torch.testing.assert_close(ours[i], flipped(expected, bool(FLIP[i])))

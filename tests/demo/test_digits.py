@@ -13,7 +13,7 @@ from torch import Tensor
 from bne.data.cache import PreparedImages
 from bne.data.feed import Feed
 from bne.demo import digits
-from bne.errors import DataError
+from bne.errors import MissingLibraryError, SettingsError
 
 
 @pytest.fixture(scope="module")
@@ -126,13 +126,13 @@ def test_images_show_the_digits_they_are_named_after(whole: PreparedImages) -> N
 
 @pytest.mark.parametrize("per_domain", [0, -1, 450])
 def test_impossible_sizes_are_refused(per_domain: int) -> None:
-    with pytest.raises(DataError, match=f"per_domain is {per_domain}; choose from 1 to 449"):
+    with pytest.raises(SettingsError, match=f"per_domain is {per_domain}; choose from 1 to 449"):
         digits.load(per_domain=per_domain)
 
 
 def test_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    with pytest.raises(DataError, match=r"scikit-learn.*pip install 'bne\[demo\]'"):
+    with pytest.raises(MissingLibraryError, match=r"scikit-learn.*pip install 'bne\[demo\]'"):
         digits.load()
 
 

@@ -106,11 +106,9 @@ class Augmentation:
     def _paper(self, images: Tensor, draws: Tensor, chosen: Tensor | None) -> Tensor:
         """(B, 3, size, size) uint8."""
         size = self._preprocessing.size
-        height, width = images.shape[-2:]
-        top = (draws[:, 0] * (height - size + 1)).long()
-        left = (draws[:, 1] * (width - size + 1)).long()
-        flip = draws[:, 2] < self._flip_share
-        return crop(images, top, left, flip, size, chosen)
+        room = torch.tensor(images.shape[-2:])[:, None] - size + 1
+        corner = (draws[:, :2].T * room).long()
+        return crop(images, corner, draws[:, 2] < self._flip_share, size, chosen)
 
     def _strong(self, images: Tensor, draws: Tensor) -> Tensor:
         """(B, 3, size, size) in [0, 1]."""
@@ -121,9 +119,8 @@ class Augmentation:
         width = (area * aspect).sqrt().round().clamp(max=full_width)
         top = (draws[:, 2] * (full_height - height + 1)).floor()
         left = (draws[:, 3] * (full_width - width + 1)).floor()
-        flip = draws[:, 4] < self._flip_share
-        size = self._preprocessing.size
-        changed = resized_crop(images.float() / 255, top, left, height, width, flip, size)
+        box, flip = torch.stack((top, left, height, width)), draws[:, 4] < self._flip_share
+        changed = resized_crop(images.float() / 255, box, flip, self._preprocessing.size)
         jitter = upload(_between(draws[:, 5:9].T, -JITTER, JITTER), images.device)
         changed = adjust_brightness(changed, 1 + jitter[0])
         changed = adjust_contrast(changed, 1 + jitter[1])

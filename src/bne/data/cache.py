@@ -190,12 +190,11 @@ class _Cache:
     def decode_into(
         self, partial: _Store, skip_bad: bool, progress: Callable[[int, int], None]
     ) -> _Store:
-        decoded = decode_to_file(self.images.files, partial.pixels_file, self.size, progress)
-        problems = {i: one.problem for i, one in enumerate(decoded) if one.problem is not None}
-        if problems and (not skip_bad or len(problems) == len(decoded)):
-            raise _bad_images(problems.values(), len(decoded))
-        partial.finish(len(decoded), problems.keys())
-        digests = [one.digest for one in decoded]
+        files = self.images.files
+        digests, problems = decode_to_file(files, partial.pixels_file, self.size, progress)
+        if problems and (not skip_bad or len(problems) == len(files)):
+            raise _bad_images(problems.values(), len(files))
+        partial.finish(len(files), problems.keys())
         store = _Store.of(self.folder, digest(digests), self.size)
         shutil.rmtree(store.folder, ignore_errors=True)  # exists only if it is damaged
         partial.folder.rename(store.folder)

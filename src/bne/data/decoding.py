@@ -10,7 +10,7 @@ import hashlib
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from bne.data.images import ImageFile, decode, resize
 from bne.errors import DataError
@@ -60,49 +60,38 @@ def in_threads(
             executor.shutdown(cancel_futures=True)
 
 
-class Decoded(NamedTuple):
-    """What became of one file.
-
-    Attributes:
-        digest: SHA-256 of its bytes, or `UNREADABLE`.
-        problem: Why there are no pixels; None if all went well.
-    """
-
-    digest: str
-    problem: str | None
-
-
 def decode_to_file(
-    files: Sequence[ImageFile],
-    path: Path,
-    size: int,
-    progress: Callable[[int, int], None],
-) -> list[Decoded]:
+    files: Sequence[ImageFile], path: Path, size: int, progress: Callable[[int, int], None]
+) -> tuple[list[str], dict[int, str]]:
     """Writes the pixels of `files` to `path`, file i at row i, each size x size x 3 bytes.
 
-    The row of a file that cannot be read or decoded is zero.
+    Returns:
+        SHA-256 of every file's bytes, or `UNREADABLE`; and why there are no pixels of some files,
+        by their place: their rows are zero.
     """
     row = size * size * 3
     _reserve(path, len(files) * row)
 
-    def decode_one(number: int) -> Decoded:
-        file, digest = files[number], UNREADABLE
+    def decode_one(place: int) -> tuple[str, str | None]:
+        file, digest = files[place], UNREADABLE
         try:
             data = file.read()
             digest = hashlib.sha256(data).hexdigest()
             pixels = resize(decode(data, file.name), size).tobytes()
         except DataError as error:
-            return Decoded(digest, str(error))
+            return digest, str(error)
         with path.open("r+b") as out:
-            out.seek(number * row)
+            out.seek(place * row)
             out.write(pixels)
-        return Decoded(digest, None)
+        return digest, None
 
-    results = []
-    for result in in_threads(decode_one, range(len(files))):
-        results.append(result)
-        progress(len(results), len(files))
-    return results
+    digests, problems = [], {}
+    for place, (digest, problem) in enumerate(in_threads(decode_one, range(len(files)))):
+        digests.append(digest)
+        if problem is not None:
+            problems[place] = problem
+        progress(place + 1, len(files))
+    return digests, problems
 
 
 def digest_all(files: Sequence[ImageFile]) -> list[str]:

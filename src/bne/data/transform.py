@@ -130,19 +130,13 @@ def centre_crop(images: Tensor, size: int) -> Tensor:
 
 
 def crop(
-    images: Tensor,
-    top: Tensor,
-    left: Tensor,
-    flip: Tensor,
-    size: int,
-    chosen: Tensor | None = None,
+    images: Tensor, corner: Tensor, flip: Tensor, size: int, chosen: Tensor | None = None
 ) -> Tensor:
     """Cuts a square out of every image, and mirrors some: no pixel changes its value.
 
     Args:
         images: (N, C, H, W) of any dtype; copied first if not in `channels_last` format.
-        top: (B,) int64, the first row of each image's crop.
-        left: (B,) int64, its first column.
+        corner: (2, B) int64, the first row and the first column of each image's crop.
         flip: (B,) bool, whether to mirror it left to right.
         size: Height and width of the crop.
         chosen: (B,) int64, the images to cut from, all in order by default; of the others nothing
@@ -155,6 +149,7 @@ def crop(
         chosen = torch.arange(len(images))
     channels, height, width = images.shape[1:]
     places = torch.arange(size)
+    top, left = corner
     # Pixels are counted through all images: by one number each they are found two to three times
     # as fast as by image, row and column.
     lines = ((chosen * height + top) * width + left)[:, None] + places * width
@@ -166,15 +161,7 @@ def crop(
     return found.view(*numbers.shape, channels).permute(0, 3, 1, 2)
 
 
-def resized_crop(
-    images: Tensor,
-    top: Tensor,
-    left: Tensor,
-    height: Tensor,
-    width: Tensor,
-    flip: Tensor,
-    size: int,
-) -> Tensor:
+def resized_crop(images: Tensor, box: Tensor, flip: Tensor, size: int) -> Tensor:
     """Cuts a box out of every image, resizes it bilinearly to a square, and mirrors some.
 
     Sampling is that of `interpolate(..., align_corners=False)`, without antialiasing, which makes
@@ -182,16 +169,14 @@ def resized_crop(
 
     Args:
         images: (B, C, H, W) of floating point.
-        top: (B,) the first row of each image's box.
-        left: (B,) its first column.
-        height: (B,) its rows.
-        width: (B,) its columns.
+        box: (4, B), the first row, the first column, the rows and the columns of each box.
         flip: (B,) bool, whether to mirror it left to right.
         size: Height and width of the result.
 
     Returns:
         (B, C, size, size).
     """
+    top, left, height, width = box
     rows = _sample_places(top, height, size, images.shape[-2])
     columns = _sample_places(left, width, size, images.shape[-1])
     columns = torch.where(flip[:, None], columns.flip(1), columns)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from torch.nn.functional import affine_grid, grid_sample, interpolate
 from bne.data.batches import seed_of
 from bne.data.cache import PreparedImages
 from bne.data.images import ImageFile, ImageSet
-from bne.errors import DataError
+from bne.errors import MissingLibraryError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ def load(seed: int = 0, per_domain: int | None = None) -> PreparedImages:
     Mirroring spoils digits: do not train on this set with random flips.
 
     Args:
-        seed: Decides which digit is in which domain, and how each is drawn.
+        seed: Number that decides which digit is in which domain, and how each is drawn.
         per_domain: Images in each domain, in equal parts of the ten classes; all 449 or 450 if not
             given. Those of a smaller set are among those of a larger one of the same seed.
 
@@ -51,26 +52,27 @@ def load(seed: int = 0, per_domain: int | None = None) -> PreparedImages:
         domain and class; pixels (N, 36, 36, 3).
 
     Raises:
-        DataError: scikit-learn is not installed, or `per_domain` makes no sense.
+        MissingLibraryError: scikit-learn is not installed.
+        SettingsError: `per_domain` makes no sense.
     """
     digits, labels = _handwriting()
     smallest = len(labels) // len(DOMAINS)
     if per_domain is not None and not 1 <= per_domain <= smallest:
-        raise DataError(f"per_domain is {per_domain}; choose from 1 to {smallest}.")
+        raise SettingsError(f"per_domain is {per_domain}; choose from 1 to {smallest}.")
     shuffled = torch.randperm(len(labels), generator=_generator(seed))
     by_class = shuffled[labels[shuffled].argsort(stable=True)]
-    chosen, parts, domains = [], [], []
+    chosen, drawings, domains = [], [], []
     for number, (domain, render) in enumerate(DOMAINS.items()):
-        members = by_class[number :: len(DOMAINS)]
-        draws = Draws(_generator(seed, domain), len(members))
-        drawn = render(_strokes(digits[members], draws), draws)
+        dealt = by_class[number :: len(DOMAINS)]
+        draws = Draws(_generator(seed, domain), len(dealt))
+        drawn = render(_strokes(digits[dealt], draws), draws)
         # Rendered whole and then thinned out, evenly over the classes.
-        count = per_domain or len(members)
-        kept = torch.arange(count) * len(members) // count
-        chosen += members[kept].tolist()
-        parts.append(drawn[kept])
+        count = per_domain or len(dealt)
+        kept = torch.arange(count) * len(dealt) // count
+        chosen += dealt[kept].tolist()
+        drawings.append(drawn[kept])
         domains += [number] * count
-    pixels = (torch.cat(parts).clamp(0, 1) * 255).round().to(torch.uint8)
+    pixels = (torch.cat(drawings).clamp(0, 1) * 255).round().to(torch.uint8)
     pixels = pixels.permute(0, 2, 3, 1).contiguous()
     # A copy: torch moves a tensor's memory when it is sent to another process, and a view of it
     # would be left dangling.
@@ -167,29 +169,24 @@ def _handwriting() -> tuple[Tensor, Tensor]:
     try:
         from sklearn.datasets import load_digits
     except ModuleNotFoundError as error:
-        raise DataError(
+        raise MissingLibraryError(
             "The demo set needs scikit-learn, which is not installed; pip install 'bne[demo]'"
-            " brings it."
+            " brings it.",
+            name="sklearn",
         ) from error
     found = load_digits()
     return torch.from_numpy(found.images).float() / 16, torch.from_numpy(found.target).long()
 
 
-@dataclass(frozen=True, eq=False)
-class _Png:
-    """Reads one rendered image, as the bytes of a PNG file."""
-
-    pixels: np.ndarray
-
-    def __call__(self) -> bytes:
-        from PIL import Image
-
-        buffer = io.BytesIO()
-        Image.fromarray(self.pixels).save(buffer, "PNG", compress_level=1)
-        return buffer.getvalue()
-
-
 def _image_file(index: int, label: int, domain: int, pixels: np.ndarray) -> ImageFile:
     name = f"{tuple(DOMAINS)[domain]}/{label}/{index:04d}.png"
     stamp = hashlib.sha256(pixels.tobytes()).hexdigest()
-    return ImageFile(name, label, domain, _Png(pixels), stamp)
+    return ImageFile(name, label, domain, partial(_png, pixels), stamp)
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()

@@ -40,10 +40,10 @@ class Settings:
     """How every network is trained, whatever the method.
 
     Attributes:
-        warm_up_steps: steps in which BNE runs every image under its own domain.
-        distance_steps: steps after them, in which it trains by distance.
-        per_domain: images of each domain in a step.
-        learning_rate: the peak of Adam's one-cycle schedule.
+        warm_up_steps: Steps in which BNE runs every image under its own domain.
+        distance_steps: Steps after them, in which it trains by distance.
+        per_domain: Images of each domain in a step.
+        learning_rate: The peak of Adam's one-cycle schedule.
     """
 
     warm_up_steps: int = 120
@@ -62,11 +62,11 @@ class Unseen:
     """An image of the unseen domain, and what BNE says of it.
 
     Attributes:
-        name: of the image, `domain/class/file`.
+        name: The image's name, `domain/class/file`.
         pixels: (H, W, 3) uint8.
-        truth: the digit it shows.
-        answer: the digit BNE sees.
-        weights: of the source domains, by name.
+        truth: The digit it shows.
+        answer: The digit BNE sees.
+        weights: Weights of the source domains, by name.
     """
 
     name: str
@@ -81,11 +81,11 @@ class Outcome:
     """One trained network, tested on the domain it has not seen.
 
     Attributes:
-        method: one of `METHODS`.
-        target: the unseen domain.
-        seed: of weights, batches and augmentation.
-        accuracy: on all images of the target, in percent.
-        examples: a few of them; BNE's only.
+        method: One of `METHODS`.
+        target: The unseen domain.
+        seed: Seed of weights, batches and augmentation.
+        accuracy: Accuracy on all images of the target, in percent.
+        examples: A few of those images; BNE's only.
     """
 
     method: str
@@ -104,10 +104,10 @@ def compare(
     """Trains and tests both methods on every target, one network a CPU core at a time.
 
     Args:
-        prepared: images of several domains, as `bne.demo.digits.load` makes them.
-        seeds: how many runs of each.
-        settings: of every run.
-        advance: called after each run, for a progress bar.
+        prepared: Images of several domains, as `bne.demo.digits.load` makes them.
+        seeds: Number of runs of each.
+        settings: Settings of every run.
+        advance: A function to call after each run, for a progress bar.
     """
     runs = list(itertools.product(prepared.images.domains, range(seeds), METHODS))
     # On so small a network two processes do more than two threads.
@@ -115,13 +115,13 @@ def compare(
         min(usable_cores(), len(runs)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_worker,
-    ) as pool:
-        futures = [pool.submit(run, prepared, *which, settings) for which in runs]
+    ) as workers:
+        futures = [workers.submit(run, prepared, *which, settings) for which in runs]
         try:
             for future in as_completed(futures):
                 future.result()
                 advance()
-        except BaseException:  # Ctrl-C too: leaving the pool would wait for all that is queued
+        except BaseException:  # Ctrl-C too: leaving the workers would wait for all that is queued
             for worker in multiprocessing.active_children():
                 worker.terminate()
             raise
@@ -152,20 +152,19 @@ def fit(
 ) -> tuple[Method, EvalTransform]:
     """Trains one method on all domains but the target."""
     images = prepared.images
-    members = {d: images.indices_of([d]) for d in images.domains if d != target}
+    sources = {d: images.indices_of([d]) for d in images.domains if d != target}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = build("small_cnn", num_classes=len(images.classes))
     # Few steps: the layers' own momentum of 0.1, which DeepAll has too, instead of 0.01.
     bne = method_name == "BNE"
-    sources = list(members)
-    method = BNE(model, sources, momentum="keep") if bne else DeepAll(model, sources)
+    method = BNE(model, list(sources), momentum="keep") if bne else DeepAll(model, list(sources))
     optimiser = torch.optim.Adam(method.parameters(), weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, settings.learning_rate, total_steps=settings.steps
     )
     augmentation = Augmentation("paper", preprocessing(model), seed, flip=False)
-    batches = DomainBatches(members, settings.per_domain, seed=seed, epoch=settings.steps)
+    batches = DomainBatches(sources, settings.per_domain, seed=seed, epoch=settings.steps)
     step = TrainingStep(method.train(), optimiser, losses=torch.zeros(()))
     for batch in Feed(prepared, "cpu").epoch(batches, augmentation):
         method.begin_epoch(batch.step, warm_up=settings.warm_up_steps)

@@ -1,61 +1,17 @@
-"""Building a backbone, with or without pretrained weights."""
+"""Building a backbone, with or without pretrained weights, and remembering how."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch import nn
 
+from bne.errors import SettingsError
 from bne.models.registry import Backbone, Preprocessing, StateDict, find
 from bne.models.weights import read_weights
 
 _logger = logging.getLogger(__name__)
-
-
-def load(
-    model: nn.Module, backbone: Backbone, state: StateDict, source: str
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Copy everything in ``state`` but the classifier into ``model``, in the model's precision.
-
-    Returns:
-        The names of the model's tensors left at their initialisation (the classifier, and those
-        that the backbone calls optional, for which a warning is logged), and the names of the
-        tensors in ``state`` that were not used (its classifier).
-
-    Raises:
-        ValueError: If anything else is missing, superfluous, of another shape or not finite.
-    """
-    classifier = tuple(f"{layer}." for layer in backbone.classifier)
-    known = model.state_dict()
-    body = {name: tensor for name, tensor in state.items() if not name.startswith(classifier)}
-    # BN's counters of batches are no weights, and many files have none.
-    fresh = [n for n in known if n not in body and not n.endswith("num_batches_tracked")]
-    fresh_body = [name for name in fresh if not name.startswith(classifier)]
-
-    problems = [f"tensor {name!r} is unknown to it" for name in body if name not in known]
-    problems += [
-        f"tensor {name!r} is missing"
-        for name in fresh_body
-        if not name.startswith(backbone.optional)
-    ]
-    problems += [
-        f"tensor {name!r} has shape {tuple(tensor.shape)} instead of {tuple(known[name].shape)}"
-        for name, tensor in body.items()
-        if name in known and tensor.shape != known[name].shape
-    ]
-    problems += [
-        f"tensor {name!r} has values that are not finite"
-        for name, tensor in body.items()
-        if name in known and not tensor.to(known[name].dtype).isfinite().all()
-    ]
-    if problems:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        raise ValueError(f"{source} does not fit the network: {problems[0]}{more}")
-
-    model.load_state_dict(body, strict=False)
-    if fresh_body:
-        _logger.warning("%s lacks %s: they start afresh", source, ", ".join(fresh_body))
-    return tuple(fresh), tuple(name for name in state if name not in body)
 
 
 @dataclass(frozen=True)
@@ -65,7 +21,7 @@ class Origin:
     Attributes:
         backbone: Its name.
         weights: The source of its initial weights; None for random ones.
-        preprocessing: What it expects of its input.
+        preprocessing: Size and normalisation of its input.
         fresh: Its tensors that the weights did not supply, left at their initialisation.
         unused: Tensors of the weights that it did not take.
     """
@@ -77,33 +33,8 @@ class Origin:
     unused: tuple[str, ...]
 
 
-def origin(model: nn.Module) -> Origin:
-    """Return how ``model``, or the network inside it, was built by `bne.models.build`.
-
-    Raises:
-        ValueError: If it was not.
-    """
-    for module in model.modules():
-        record = getattr(module, "origin", None)
-        if isinstance(record, Origin):
-            return record
-    raise ValueError("this network was not built by bne.models.build, so its origin is unknown")
-
-
-def preprocessing(model: nn.Module | str) -> Preprocessing:
-    """Return what a backbone expects of its input.
-
-    Args:
-        model: A network from `bne.models.build`, alone or inside another, or a backbone's name.
-
-    Raises:
-        ValueError: If the network was not built by `bne.models.build` or the name is unknown.
-    """
-    return find(model).preprocessing if isinstance(model, str) else origin(model).preprocessing
-
-
 def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.Module:
-    """Build a backbone with a fresh classifier.
+    """Builds a backbone with a fresh classifier.
 
     Whatever the weights, the classifier is a new layer with PyTorch's own initialisation of a
     linear layer, uniform within ±1/√inputs for weights and biases. `bne.models.origin` tells which
@@ -123,11 +54,10 @@ def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.
         (N, num_classes).
 
     Raises:
-        ValueError: If the name is unknown, or the weights are damaged or do not fit.
-        FileNotFoundError: If there is no such weights file.
+        SettingsError: The name is unknown, or the weights are not to be had, damaged or do not fit.
     """
     if num_classes < 1:
-        raise ValueError(f"num_classes is {num_classes}: a classifier needs at least one class")
+        raise SettingsError(f"num_classes is {num_classes}: a classifier needs at least one class")
     backbone = find(name)
     if weights is None:
         model = backbone.create(num_classes)
@@ -141,18 +71,84 @@ def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.
     return model
 
 
+def origin(model: nn.Module) -> Origin:
+    """How ``model``, or the network inside it, was built by `bne.models.build`.
+
+    Raises:
+        SettingsError: It was not.
+    """
+    for module in model.modules():
+        record = getattr(module, "origin", None)
+        if isinstance(record, Origin):
+            return record
+    raise SettingsError("this network was not built by bne.models.build, so its origin is unknown")
+
+
+def preprocessing(model: nn.Module | str) -> Preprocessing:
+    """What a backbone expects of its input.
+
+    Args:
+        model: A network from `bne.models.build`, alone or inside another, or a backbone's name.
+
+    Raises:
+        SettingsError: The network was not built by `bne.models.build` or the name is unknown.
+    """
+    return find(model).preprocessing if isinstance(model, str) else origin(model).preprocessing
+
+
+def load(
+    model: nn.Module, backbone: Backbone, state: StateDict, source: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Copies everything in ``state`` but the classifier into ``model``, in the model's precision.
+
+    Returns:
+        The names of the model's tensors left at their initialisation (the classifier, and those
+        that the backbone calls optional, for which a warning is logged), and the names of the
+        tensors in ``state`` that were not used (its classifier).
+
+    Raises:
+        SettingsError: Anything else is missing, superfluous, of another shape or not finite.
+    """
+    classifier = tuple(f"{layer}." for layer in backbone.classifier)
+    known = model.state_dict()
+    body = {name: tensor for name, tensor in state.items() if not name.startswith(classifier)}
+    # BN's counters of batches are no weights, and many files have none.
+    fresh = [n for n in known if n not in body and not n.endswith("num_batches_tracked")]
+    absent = [name for name in fresh if not name.startswith(classifier)]
+    missing = [name for name in absent if not name.startswith(backbone.optional)]
+    problems = [*(f"tensor {name!r} is missing" for name in missing), *_misfits(body, known)]
+    if problems:
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise SettingsError(f"{source} does not fit the network: {problems[0]}{more}")
+    model.load_state_dict(body, strict=False)
+    if absent:
+        _logger.warning("%s lacks %s: they start afresh", source, ", ".join(absent))
+    return tuple(fresh), tuple(name for name in state if name not in body)
+
+
+def _misfits(body: StateDict, known: StateDict) -> Iterator[str]:
+    for name, tensor in body.items():
+        if name not in known:
+            yield f"tensor {name!r} is unknown to it"
+        elif tensor.shape != known[name].shape:
+            expected = tuple(known[name].shape)
+            yield f"tensor {name!r} has shape {tuple(tensor.shape)} instead of {expected}"
+        elif not tensor.to(known[name].dtype).isfinite().all():
+            yield f"tensor {name!r} has values that are not finite"
+
+
 def _read(name: str, backbone: Backbone, weights: str | Path) -> StateDict:
     if weights not in ("torchvision", "timm"):
         return read_weights(Path(weights), backbone)
     download = backbone.downloads.get(str(weights))
     if download is None:
         sources = [f'"{source}"' for source in backbone.downloads]
-        raise ValueError(
+        raise SettingsError(
             f"{weights} has no weights for {name}: give {' or '.join([*sources, 'a file'])}"
         )
     try:
         return download()
     except (OSError, RuntimeError) as error:
-        raise RuntimeError(
+        raise SettingsError(
             f"the weights of {name} could not be had from {weights}: give a file instead ({error})"
         ) from error

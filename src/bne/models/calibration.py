@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.moments import Moments, combine
+from bne.errors import DataError
 
 
 @torch.no_grad()
@@ -48,7 +49,7 @@ def calibrate_batch_norm(model: nn.Module, images: Tensor | Iterable[Tensor]) ->
 
 
 def _layers_in_order(model: nn.Module, batches: Iterable[Tensor]) -> list[_BatchNorm]:
-    """Return the BN layers with running statistics in the order in which they run."""
+    """The BN layers with running statistics in the order in which they run."""
     order: list[_BatchNorm] = []
 
     def note(layer: nn.Module, _: tuple[Tensor]) -> None:
@@ -63,7 +64,7 @@ def _layers_in_order(model: nn.Module, batches: Iterable[Tensor]) -> list[_Batch
     try:
         first = next(iter(batches), None)
         if first is None:
-            raise ValueError("there are no images to calibrate the BN layers with")
+            raise DataError("There are no images to calibrate BN layers with; give at least one.")
         model(first[:1])
     finally:
         for hook in hooks:
@@ -76,7 +77,7 @@ class _Reached(Exception):  # noqa: N818 - ends a forward pass early, signals no
 
 
 def _input_statistics(model: nn.Module, layer: _BatchNorm, batches: Iterable[Tensor]) -> Moments:
-    """Return the moments, (C,), of the layer's input over all batches."""
+    """The moments, (C,), of the layer's input over all batches."""
     counts, means, variances = [], [], []
 
     def measure(_: nn.Module, args: tuple[Tensor]) -> NoReturn:
@@ -95,5 +96,5 @@ def _input_statistics(model: nn.Module, layer: _BatchNorm, batches: Iterable[Ten
                 model(batch)
     finally:
         hook.remove()
-    share = means[0].new_tensor(counts) / sum(counts)
-    return combine(Moments(torch.stack(means), torch.stack(variances)), share)
+    parts = means[0].new_tensor(counts) / sum(counts)
+    return combine(Moments(torch.stack(means), torch.stack(variances)), parts)

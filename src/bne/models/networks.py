@@ -1,11 +1,16 @@
-"""A network small enough to be trained in seconds without a GPU."""
+"""Networks that no library has: the paper's AlexNets with batch norm, and a small one for demos."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from bne.models import registry
+from bne.errors import require
+
+_CONVOLUTIONS = ("conv1", "conv2", "conv3", "conv4", "conv5")
+_HIDDEN = ("fc6", "fc7")
+# Channels, kernel and stride of each convolution: images of 32×32 become maps of 16, 8, 4 and 4.
+_BLOCKS = ((16, 5, 2), (32, 3, 2), (64, 3, 2), (128, 3, 1))
 
 
 def alexnet_bn(num_classes: int) -> nn.Module:
@@ -14,7 +19,7 @@ def alexnet_bn(num_classes: int) -> nn.Module:
     The convolutions and the fully connected layers keep torchvision's key names, so its weights
     fit; the BN layers are ``features.bn1`` to ``features.bn5``.
     """
-    model = registry.create("alexnet", num_classes)
+    model: nn.Module = require("torchvision").models.alexnet(num_classes=num_classes)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     convolutions = 0
     for name, layer in model.get_submodule("features").named_children():
@@ -24,10 +29,6 @@ def alexnet_bn(num_classes: int) -> nn.Module:
             layers[f"bn{convolutions}"] = nn.BatchNorm2d(layer.out_channels)
     model.set_submodule("features", nn.Sequential(layers))
     return model
-
-
-_CONVOLUTIONS = ("conv1", "conv2", "conv3", "conv4", "conv5")
-_HIDDEN = ("fc6", "fc7")
 
 
 def alexnet_cvgj(
@@ -120,10 +121,6 @@ def _unpad(blob: Tensor, axes: int) -> Tensor:
     if blob.ndim != axes:
         raise ValueError(f"a blob of shape {tuple(blob.shape)} should have {axes} axes")
     return blob
-
-
-# Channels, kernel and stride of each convolution: images of 32×32 become maps of 16, 8, 4 and 4.
-_BLOCKS = ((16, 5, 2), (32, 3, 2), (64, 3, 2), (128, 3, 1))
 
 
 def small_cnn(num_classes: int) -> nn.Module:

@@ -1,4 +1,4 @@
-"""The names of the backbones."""
+"""The backbones by name: those of torchvision and our own, and any of timm's after `timm/`."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,12 @@ from importlib.util import find_spec
 
 from torch import Tensor, nn
 
-from bne.errors import did_you_mean, require
+from bne.errors import SettingsError, did_you_mean, require
 from bne.models.networks import alexnet_bn, alexnet_cvgj, from_caffe, small_cnn
+
+_TIMM = "timm/"
+
+StateDict = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -21,16 +25,13 @@ class Preprocessing:
 
     Attributes:
         size: Height and width of the images, in pixels.
-        mean: What is subtracted from the red, green and blue channels.
-        std: What the red, green and blue channels are then divided by.
+        mean: Values to subtract from the red, green and blue channels.
+        std: Values to divide the red, green and blue channels by after that.
     """
 
     size: int
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
-
-
-StateDict = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Backbone:
     Attributes:
         create: Makes the network for a number of classes, with a freshly initialised classifier.
         classifier: Dotted names of the layers that give the logits.
-        preprocessing: What it expects of its input.
+        preprocessing: Size and normalisation of its input.
         downloads: Pretrained weights by the name of their source; each call returns a state dict.
         optional: Beginnings of the names of tensors that a weights file may leave out.
         from_caffe: Turns Caffe's layers into a state dict, for networks that have Caffe weights.
@@ -54,20 +55,57 @@ class Backbone:
     from_caffe: Callable[[Mapping[str, list[Tensor]]], StateDict] | None = None
 
 
-_REFUSAL = "timm's {} is no classifier of square images: choose another one"
+def list_models(pattern: str = "*") -> list[str]:
+    """The names that `bne.models.build` accepts, timm's last.
+
+    Args:
+        pattern: Shell-style filter, e.g. ``"timm/*lite*"``.
+    """
+    names = list(_BACKBONES)
+    if find_spec("timm"):
+        names += [_TIMM + name for name in require("timm").list_models()]
+    return [name for name in names if fnmatchcase(name, pattern)]
 
 
-def timm_names() -> list[str]:
-    """Return the names of timm's architectures."""
-    return list(require("timm").list_models())
-
-
-def find_timm(name: str) -> Backbone | None:
-    """Describe timm's network ``architecture`` or ``architecture.tag``; None if there is none.
+def find(name: str) -> Backbone:
+    """What is known of the backbone called ``name``.
 
     Raises:
-        ValueError: If the network is no classifier of square images.
+        SettingsError: There is none of that name, or it is no classifier of square images.
     """
+    backbone = _BACKBONES.get(name)
+    if backbone is None and name.startswith(_TIMM):
+        backbone = _find_timm(name.removeprefix(_TIMM))
+    if backbone is None:
+        raise SettingsError(f"unknown backbone {name!r}: {did_you_mean(name, list_models())}")
+    return backbone
+
+
+def _resnet(depth: int) -> Backbone:
+    def create(num_classes: int) -> nn.Module:
+        made = getattr(require("torchvision").models, f"resnet{depth}")(num_classes=num_classes)
+        assert isinstance(made, nn.Module)
+        return made
+
+    return Backbone(
+        create=create,
+        classifier=("fc",),
+        preprocessing=Preprocessing(size=224),
+        downloads={"torchvision": partial(_download_torchvision, f"ResNet{depth}_Weights")},
+    )
+
+
+def _download_torchvision(weights: str) -> StateDict:
+    """Fetches ImageNet weights, e.g. ``"ResNet18_Weights"``, or finds them in torch's cache.
+
+    Version 1 is what every network has and what published results start from.
+    """
+    version = getattr(require("torchvision").models, weights).IMAGENET1K_V1
+    return dict(version.get_state_dict(check_hash=True, weights_only=True))
+
+
+def _find_timm(name: str) -> Backbone | None:
+    """Describes timm's network ``architecture`` or ``architecture.tag``; None if there is none."""
     timm = require("timm")
     if not timm.is_model(name):
         return None
@@ -77,23 +115,23 @@ def find_timm(name: str) -> Backbone | None:
         return None
     _, height, width = config.input_size
     if not config.classifier or height != width:
-        raise ValueError(_REFUSAL.format(name))
+        raise _no_classifier(name)
     layers = config.classifier
     classifier = (layers,) if isinstance(layers, str) else tuple(layers)
     return Backbone(
-        create=partial(_create, name, classifier),
+        create=partial(_create_timm, name, classifier),
         classifier=classifier,
         preprocessing=Preprocessing(height, mean=tuple(config.mean), std=tuple(config.std)),
-        downloads={"timm": partial(_download_timm, name)},
+        downloads={"timm": lambda: dict(timm.create_model(name, pretrained=True).state_dict())},
     )
 
 
-def _create(name: str, classifier: tuple[str, ...], num_classes: int) -> nn.Module:
+def _create_timm(name: str, classifier: tuple[str, ...], num_classes: int) -> nn.Module:
     model: nn.Module = require("timm").create_model(name, num_classes=num_classes)
     layers = dict(model.named_modules())
     for path in classifier:
         if path not in layers:  # some of timm's encoders name a layer that they do not have
-            raise ValueError(_REFUSAL.format(name))
+            raise _no_classifier(name)
         # timm initialises classifiers in several ways, some with zeros; ours start alike.
         layer = layers[path]
         assert isinstance(layer, nn.Linear | nn.Conv2d)
@@ -101,40 +139,14 @@ def _create(name: str, classifier: tuple[str, ...], num_classes: int) -> nn.Modu
     return model
 
 
-def _download_timm(name: str) -> StateDict:
-    return dict(require("timm").create_model(name, pretrained=True).state_dict())
-
-
-def resnet(depth: int) -> Backbone:
-    """Describe torchvision's ResNet with that many layers."""
-    return Backbone(
-        create=partial(create, f"resnet{depth}"),
-        classifier=("fc",),
-        preprocessing=Preprocessing(size=224),
-        downloads={"torchvision": partial(download, f"ResNet{depth}_Weights")},
-    )
-
-
-def create(name: str, num_classes: int) -> nn.Module:
-    """Make torchvision's network of that name, with random weights."""
-    model: nn.Module = getattr(require("torchvision").models, name)(num_classes=num_classes)
-    return model
-
-
-def download(weights: str) -> StateDict:
-    """Fetch ImageNet weights, e.g. ``"ResNet18_Weights"``, or find them in torch's cache.
-
-    Version 1 is what every network has and what published results start from.
-    """
-    version = getattr(require("torchvision").models, weights).IMAGENET1K_V1
-    state: StateDict = version.get_state_dict(check_hash=True, weights_only=True)
-    return state
+def _no_classifier(name: str) -> SettingsError:
+    return SettingsError(f"timm's {name} is no classifier of square images: choose another one")
 
 
 _BACKBONES = {
-    "resnet18": resnet(18),
-    "resnet34": resnet(34),
-    "resnet50": resnet(50),
+    "resnet18": _resnet(18),
+    "resnet34": _resnet(34),
+    "resnet50": _resnet(50),
     "alexnet_cvgj": Backbone(
         create=alexnet_cvgj,
         classifier=("fc8",),
@@ -145,7 +157,7 @@ _BACKBONES = {
         create=alexnet_bn,
         classifier=("classifier.6",),
         preprocessing=Preprocessing(size=227),
-        downloads={"torchvision": partial(download, "AlexNet_Weights")},
+        downloads={"torchvision": partial(_download_torchvision, "AlexNet_Weights")},
         # Published weights of this AlexNet have no BN, and often only the convolutions.
         optional=("features.bn", "classifier."),
     ),
@@ -155,30 +167,3 @@ _BACKBONES = {
         preprocessing=Preprocessing(size=32, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5)),
     ),
 }
-_TIMM = "timm/"
-
-
-def list_models(pattern: str = "*") -> list[str]:
-    """Return the names that `bne.models.build` accepts, timm's last.
-
-    Args:
-        pattern: Shell-style filter, e.g. ``"timm/*lite*"``.
-    """
-    names = list(_BACKBONES)
-    if find_spec("timm"):
-        names += [_TIMM + name for name in timm_names()]
-    return [name for name in names if fnmatchcase(name, pattern)]
-
-
-def find(name: str) -> Backbone:
-    """Return what is known of the backbone called ``name``.
-
-    Raises:
-        ValueError: If there is none of that name.
-    """
-    backbone = _BACKBONES.get(name)
-    if backbone is None and name.startswith(_TIMM):
-        backbone = find_timm(name.removeprefix(_TIMM))
-    if backbone is None:
-        raise ValueError(f"unknown backbone {name!r}: {did_you_mean(name, list_models())}")
-    return backbone

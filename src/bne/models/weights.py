@@ -1,4 +1,4 @@
-"""Reading files of weights. Nothing is ever unpickled."""
+"""Reading files of weights: safetensors, PyTorch's, Caffe's. Nothing is ever unpickled."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -8,75 +8,81 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bne.errors import require
+from bne.errors import SettingsError, require
 from bne.models.registry import Backbone, StateDict
 
-_VARINT, _BITS64, _LENGTH_DELIMITED, _BITS32 = 0, 1, 2, 5
-_MAX_VARINT_BYTES = 10
+_SUFFIXES = (".safetensors", ".pth", ".pt", ".caffemodel")
+_MAX_AXES = 32  # Caffe's own limit
+_MAX_VARINT_BYTES = 10  # of protocol buffers, as are the next three
+_VARINT, _LENGTH_DELIMITED = 0, 2
+_FIXED_LENGTHS = {1: 8, 5: 4}
 
 
-def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield the number and value of each field, in file order.
-
-    A varint comes as an ``int``; every other kind of value as its raw bytes.
+def read_weights(path: Path, backbone: Backbone) -> StateDict:
+    """Reads a weights file as a state dict for ``backbone``, by the suffix of its name.
 
     Raises:
-        ValueError: If the message is truncated or not a protocol buffer.
+        SettingsError: There is no such file, or it is damaged, unsafe, or of a kind that does not
+            suit the backbone.
     """
-    position = 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        number, wire_type = tag >> 3, tag & 7
-        if number == 0:
-            raise ValueError("it has a field numbered 0, so it is no protocol buffer")
-        if wire_type == _VARINT:
-            value, position = _varint(message, position)
-            yield number, value
-            continue
-        if wire_type == _LENGTH_DELIMITED:
-            length, position = _varint(message, position)
-        elif wire_type == _BITS32:
-            length = 4
-        elif wire_type == _BITS64:
-            length = 8
-        else:
-            raise ValueError(f"it has a field of unknown wire type {wire_type}")
-        end = position + length
-        if end > len(message):
-            raise ValueError(f"it is truncated: {end - len(message)} bytes of a field are missing")
-        yield number, message[position:end]
-        position = end
+    if path.suffix not in _SUFFIXES:
+        raise SettingsError(
+            f'weights {str(path)!r} are neither "torchvision" nor "timm" nor a file whose name '
+            f"ends in {', '.join(_SUFFIXES)}"
+        )
+    if not path.is_file():
+        raise SettingsError(f"there is no weights file {path}")
+    try:
+        if path.suffix == ".safetensors":
+            return _read_safetensors(path)
+        if path.suffix == ".caffemodel":
+            return _read_caffe(path, backbone.from_caffe)
+        return _read_torch(path)
+    except ValueError as error:
+        raise SettingsError(f"{path} cannot be used as weights: {error}") from error
 
 
-def varints(packed: memoryview) -> Iterator[int]:
-    """Yield the values of a packed repeated varint field."""
-    position = 0
-    while position < len(packed):
-        value, position = _varint(packed, position)
-        yield value
+def _read_safetensors(path: Path) -> StateDict:
+    safetensors = require("safetensors.torch")
+    try:
+        return dict(safetensors.load_file(path))
+    except require("safetensors").SafetensorError as error:
+        raise ValueError(f"it is damaged or no safetensors file ({error})") from error
 
 
-def _varint(message: memoryview, position: int) -> tuple[int, int]:
-    """Return the varint that starts at ``position``, and the position after it."""
-    value = 0
-    for index, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, position + index + 1
-    raise ValueError("it is truncated or damaged inside a number")
+def _read_caffe(path: Path, convert: Callable[..., StateDict] | None) -> StateDict:
+    if convert is None:
+        raise ValueError("Caffe weights fit the backbone alexnet_cvgj only")
+    return convert(read_caffemodel(path))
 
 
-_MAX_AXES = 32  # Caffe's own limit
+def _read_torch(path: Path) -> StateDict:
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged files fail in torch.load in too many ways to list
+        raise ValueError(
+            "it is damaged, or holds Python objects other than tensors, which are never unpickled"
+        ) from error
+    for wrapper in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
+            content = content[wrapper]
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
+    ):
+        raise ValueError("it holds no state dict, a mapping from names to tensors")
+    if all(name.startswith("module.") for name in content):  # from (Distributed)DataParallel
+        content = {name.removeprefix("module."): value for name, value in content.items()}
+    return content
 
 
 def read_caffemodel(path: Path) -> dict[str, list[Tensor]]:
-    """Read the weights of a ``.caffemodel`` file, in the current or the V1 layer format.
+    """Reads the weights of a ``.caffemodel`` file, in the current or the V1 layer format.
 
     Returns:
         The float32 blobs of each layer that has any, by layer name, in Caffe's own order and shape.
 
     Raises:
-        ValueError: If the file is truncated, malformed or holds no weights.
+        ValueError: The file is truncated, malformed or holds no weights.
     """
     layers: dict[str, list[Tensor]] = {}
     for number, value in fields(memoryview(path.read_bytes())):
@@ -144,61 +150,50 @@ def _shape(message: memoryview) -> list[int]:
     return shape
 
 
-_SUFFIXES = (".safetensors", ".pth", ".pt", ".caffemodel")
+def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Yields the number and value of each field, in file order.
 
-
-def read_weights(path: Path, backbone: Backbone) -> StateDict:
-    """Read a weights file as a state dict for ``backbone``, by the suffix of its name.
+    A varint comes as an ``int``; every other kind of value as its raw bytes.
 
     Raises:
-        FileNotFoundError: If there is no such file.
-        ValueError: If the file is damaged, unsafe, or of a kind that does not suit the backbone.
+        ValueError: The message is truncated or not a protocol buffer.
     """
-    if path.suffix not in _SUFFIXES:
-        raise ValueError(
-            f'weights {str(path)!r} are neither "torchvision" nor "timm" nor a file whose name '
-            f"ends in {', '.join(_SUFFIXES)}"
-        )
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no weights file {path}")
-    try:
-        if path.suffix == ".safetensors":
-            return _read_safetensors(path)
-        if path.suffix == ".caffemodel":
-            return _read_caffe(path, backbone.from_caffe)
-        return _read_torch(path)
-    except ValueError as error:
-        raise ValueError(f"{path} cannot be used as weights: {error}") from error
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        number, wire_type = tag >> 3, tag & 7
+        if number == 0:
+            raise ValueError("it has a field numbered 0, so it is no protocol buffer")
+        if wire_type == _VARINT:
+            value, position = _varint(message, position)
+            yield number, value
+            continue
+        if wire_type == _LENGTH_DELIMITED:
+            length, position = _varint(message, position)
+        elif wire_type in _FIXED_LENGTHS:
+            length = _FIXED_LENGTHS[wire_type]
+        else:
+            raise ValueError(f"it has a field of unknown wire type {wire_type}")
+        end = position + length
+        if end > len(message):
+            raise ValueError(f"it is truncated: {end - len(message)} bytes of a field are missing")
+        yield number, message[position:end]
+        position = end
 
 
-def _read_safetensors(path: Path) -> StateDict:
-    safetensors = require("safetensors.torch")
-    try:
-        return dict(safetensors.load_file(path))
-    except require("safetensors").SafetensorError as error:
-        raise ValueError(f"it is damaged or no safetensors file ({error})") from error
+def varints(packed: memoryview) -> Iterator[int]:
+    """Yields the values of a packed repeated varint field."""
+    position = 0
+    while position < len(packed):
+        value, position = _varint(packed, position)
+        yield value
 
 
-def _read_caffe(path: Path, convert: Callable[..., StateDict] | None) -> StateDict:
-    if convert is None:
-        raise ValueError("Caffe weights fit the backbone alexnet_cvgj only")
-    return convert(read_caffemodel(path))
-
-
-def _read_torch(path: Path) -> StateDict:
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files fail in torch.load in too many ways to list
-        raise ValueError(
-            "it is damaged, or holds Python objects other than tensors, which are never unpickled"
-        ) from error
-    for wrapper in ("state_dict", "model"):
-        if isinstance(content, dict) and isinstance(content.get(wrapper), dict):
-            content = content[wrapper]
-    if not isinstance(content, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items()
-    ):
-        raise ValueError("it holds no state dict, a mapping from names to tensors")
-    if all(name.startswith("module.") for name in content):  # from (Distributed)DataParallel
-        content = {name.removeprefix("module."): value for name, value in content.items()}
-    return content
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    """The varint that starts at ``position``, and the position after it."""
+    value = 0
+    for index, byte in enumerate(message[position : position + _MAX_VARINT_BYTES]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, position + index + 1
+    raise ValueError("it is truncated or damaged inside a number")

@@ -1,15 +1,79 @@
+import logging
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torchvision.models import alexnet
 
+import bne
 from bne import models
+from bne.errors import SettingsError
 from bne.models import registry
 from bne.models.networks import alexnet_cvgj, from_caffe
 from tests.models.caffe_schema import messages
+
+CONVOLUTIONS = [f"features.{i}.{p}" for i in (0, 3, 6, 8, 10) for p in ("weight", "bias")]
+
+
+@pytest.fixture(scope="module")
+def reference() -> nn.Module:
+    return alexnet(num_classes=10).eval()
+
+
+def test_is_torchvisions_alexnet_but_for_batch_norm(reference: nn.Module) -> None:
+    model = models.build("alexnet_bn", num_classes=10).eval()
+    missing, unexpected = model.load_state_dict(reference.state_dict(), strict=False)
+    assert not unexpected
+    parts = ("weight", "bias", "running_mean", "running_var")
+    assert set(missing) == {f"features.bn{i}.{part}" for i in range(1, 6) for part in parts}
+    kinds = [type(layer) for layer in model.features]
+    for position, kind in enumerate(kinds):
+        if kind is nn.Conv2d:
+            assert kinds[position + 1 : position + 3] == [nn.BatchNorm2d, nn.ReLU]
+            model.features[position + 1].eps = 1e-30  # statistics 0 and 1: now the identity
+    images = torch.randn(2, 3, 227, 227)
+    torch.testing.assert_close(model(images), reference(images))
+
+
+def test_weights_of_convolutions_alone_fit(
+    reference: nn.Module, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = {name: reference.state_dict()[name].half() for name in CONVOLUTIONS}
+    save_file(state, tmp_path / "convolutions.safetensors")
+    with caplog.at_level(logging.WARNING):
+        model = models.build("alexnet_bn", 7, weights=tmp_path / "convolutions.safetensors")
+    assert "features.bn1.running_mean" in caplog.text
+    assert "features.bn1.running_mean" in models.origin(model).fresh
+    assert not set(CONVOLUTIONS) & set(models.origin(model).fresh)
+    assert models.origin(model).unused == ()
+    assert model.features[0].weight.dtype is torch.float32
+    assert torch.equal(model.features[0].weight, state["features.0.weight"].float())
+
+    del state["features.0.bias"]
+    save_file(state, tmp_path / "partial.safetensors")
+    with pytest.raises(SettingsError, match=r"partial.safetensors .*'features.0.bias' is missing"):
+        models.build("alexnet_bn", 7, weights=tmp_path / "partial.safetensors")
+
+
+def test_whole_torchvision_weights_fit(reference, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "torchvision.models._api.load_state_dict_from_url", lambda *_, **__: reference.state_dict()
+    )
+    model = models.build("alexnet_bn", num_classes=7, weights="torchvision")
+    assert torch.equal(model.classifier[1].weight, reference.classifier[1].weight)
+    assert set(models.origin(model).unused) == {"classifier.6.weight", "classifier.6.bias"}
+
+
+def test_published_imagenet_convolutions_fit(shared: Path) -> None:
+    path = shared / "weights" / "alexnet_imagenet_conv.safetensors"
+    model = models.build("alexnet_bn", num_classes=7, weights=path)
+    state = model.state_dict()
+    assert all(torch.equal(state[k], tensor.float()) for k, tensor in load_file(path).items())
+
 
 CHANNELS, HIDDEN, CLASSES = (8, 8, 12, 12, 8), 16, 5
 Layers = dict[str, list[Tensor]]
@@ -158,3 +222,44 @@ def test_full_size_is_the_published_one() -> None:
     norms = [m for m in network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     assert [norm.affine for norm in norms] == [True] + [False] * 7
     assert network(torch.empty(2, 3, 227, 227, device="meta")).shape == (2, 1000)
+
+
+def test_takes_the_images_it_says_and_gives_logits() -> None:
+    model = models.build("small_cnn", num_classes=7)
+    size = models.preprocessing(model).size
+    assert model(torch.randn(4, 3, size, size)).shape == (4, 7)
+    assert isinstance(model.fc, nn.Linear)
+
+
+def test_every_convolution_is_normalised() -> None:
+    kinds = [type(layer) for layer in models.build("small_cnn", num_classes=10)]
+    convolutions = [place for place, kind in enumerate(kinds) if kind is nn.Conv2d]
+    assert len(convolutions) == 4
+    for place in convolutions:
+        assert kinds[place + 1 : place + 3] == [nn.BatchNorm2d, nn.ReLU]
+
+
+def test_every_batch_norm_layer_is_in_the_embedding() -> None:
+    net = bne.convert(models.build("small_cnn", num_classes=10), ["a", "b", "c"]).eval()
+    prediction = net(torch.randn(5, 3, 32, 32), details=True)
+    assert prediction.branch_logits.shape == (5, 3, 10)
+    assert list(prediction.embedding.layers) == ["bn1", "bn2", "bn3", "bn4"]
+
+
+def test_learns() -> None:
+    """Which corner of an image is bright: the mean over places alone would not tell."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(4).repeat(12)
+    images = torch.randn(48, 3, 32, 32, generator=generator)
+    for image, label in zip(images, labels.tolist(), strict=True):
+        top, left = 16 * (label // 2), 16 * (label % 2)
+        image[:, top : top + 16, left : left + 16] += 1
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = models.build("small_cnn", num_classes=4)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(30):
+        optimiser.zero_grad()
+        F.cross_entropy(model(images), labels).backward()
+        optimiser.step()
+    assert (model(images).argmax(1) == labels).float().mean() > 0.95
