@@ -32,7 +32,7 @@ format: $(READY)
 
 # The old records stay until it has come to its end; interrupted, it goes on where it was.
 zoo: $(READY)
-	$(BIN)/python -m tests.zoo.sweep --afresh
+	$(BIN)/python benchmarks/zoo.py --afresh
 
 lock: $(READY)
 	$(BIN)/uv pip compile pyproject.toml --extra all --group dev --universal --generate-hashes \

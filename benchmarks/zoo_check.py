@@ -17,7 +17,6 @@ from torch.utils._pytree import tree_leaves
 
 import bne
 from bne.core.surgery import domain_layers, remove
-from tests.networks import randomise_norms
 
 DOMAINS = ["one", "two", "three"]
 SIZES = (32, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384, 448, 512, 576, 600, 800)
@@ -60,6 +59,22 @@ def has_batch_norm(name: str, device: str = "cpu") -> bool:
         with torch.device(device):
             model = build(name)
     return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+@torch.no_grad()
+def randomise_norms(model: nn.Module) -> nn.Module:
+    """Gives every batch norm statistics and parameters of its own."""
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            if module.weight is not None:
+                module.weight.uniform_(0.5, 1.5)
+            if module.bias is not None:
+                module.bias.normal_(0, 0.3)
+            if module.track_running_stats:
+                module.running_mean.normal_(0, 0.3)
+                module.running_var.uniform_(0.5, 2)
+    return model
 
 
 @dataclass

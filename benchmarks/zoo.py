@@ -1,9 +1,9 @@
 """Checks conversion on every network of torchvision's and timm's zoos, and writes docs/zoo.md.
 
-python -m tests.zoo.sweep --afresh                           all of it, on the CPU
-python -m tests.zoo.sweep --afresh --device cuda --jobs 12   the large ones want a GPU
-python -m tests.zoo.sweep                                    what is not recorded yet
-python -m tests.zoo.sweep --only resnet18
+python benchmarks/zoo.py --afresh                           all of it, on the CPU
+python benchmarks/zoo.py --afresh --device cuda --jobs 12   the large ones want a GPU
+python benchmarks/zoo.py                                    what is not recorded yet
+python benchmarks/zoo.py --only resnet18
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 
 from bne.benchmark.execute import in_processes
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 RECORDS = ROOT / "results" / "zoo.jsonl"
 TABLE = ROOT / "docs" / "zoo.md"
 KILLED = "its process was killed, perhaps for lack of memory"
@@ -29,7 +29,7 @@ Record = dict[str, Any]
 
 def main() -> None:
     """Runs what is not recorded yet, then writes the table."""
-    from tests.zoo.check import names
+    from zoo_check import names
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--device", default="cpu")
@@ -82,7 +82,7 @@ def examine(name: str, device: str) -> Record:
     """One network's record; a failure is a result, not an error."""
     import torch
 
-    from tests.zoo.check import check, has_batch_norm
+    from zoo_check import check, has_batch_norm
 
     warnings.simplefilter("ignore")
     torch.set_num_threads(1 if device != "cpu" else torch.get_num_threads())
