@@ -1,6 +1,6 @@
 import csv
 import math
-from dataclasses import asdict
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 import bne.methods
 from bne.errors import BneError, SettingsError
 from bne.recipes.files import dump, load, load_experiment, names, parse
-from bne.recipes.schema import Recipe, keys
+from bne.recipes.schema import Optimiser, Recipe, Schedule, keys
 from bne.training.files import plain
 
 REFERENCE = Path(bne.methods.__file__).parents[1] / "benchmark" / "reference.csv"
@@ -19,13 +19,6 @@ def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
     path = folder / name
     path.write_text(text)
     return path
-
-
-def message(path: Path | str, **overrides: object) -> str:
-    with pytest.raises(SettingsError) as caught:
-        load(path, {**SMALL, **overrides})
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 def of_row(table: str, title: str, **overrides: object):
@@ -72,18 +65,11 @@ def test_the_papers_settings() -> None:
     assert (resnet.per_domain, resnet.validation) == (16, "official")
     assert (resnet.head.epochs, resnet.train.epochs) == (20, 60)
     for phase in (resnet.head, resnet.train):
-        assert asdict(phase.optimiser) == {
-            "name": "adam",
-            "learning_rate": 1e-4,
-            "momentum": 0.0,
-            "weight_decay": 1e-6,
-            "head_factor": 1.0,
-            "clip": None,
-        }
+        assert phase.optimiser == Optimiser("adam", 1e-4, 0.0, 1e-6, head_factor=1.0, clip=None)
     alexnet = of_row("distance-pacs-alexnet", "BNE (uniform)")
     assert (alexnet.per_domain, alexnet.calibrate) == (64, True)
     assert alexnet.options == {"distance": "uniform"}
-    assert asdict(alexnet.train.schedule) == {"name": "exponential", "decay": 0.95}
+    assert alexnet.train.schedule == Schedule("exponential", decay=0.95)
     assert alexnet.train.optimiser.learning_rate == 1e-3
     assert (alexnet.train.optimiser.momentum, alexnet.train.optimiser.weight_decay) == (0.95, 5e-5)
     office = of_row("sota-office31-alexnet", "BNE")
@@ -96,11 +82,8 @@ def test_the_papers_settings() -> None:
 def test_our_own_recipes() -> None:
     standard = load("pacs-resnet18-standard", {"target": ["sketch"]})
     strong = load("pacs-resnet18-strong", {"target": ["sketch"]})
-    assert (standard.epoch, standard.validation, standard.exact_statistics) == (
-        220,
-        "official",
-        False,
-    )
+    assert (standard.epoch, standard.validation) == (220, "official")
+    assert standard.exact_statistics is False
     assert (standard.train.epochs, standard.train.warm_up, standard.head.epochs) == (20, 6, 2)
     assert standard.train.optimiser.head_factor == 10
     differing = {k for k, v in strong.to_dict().items() if v != standard.to_dict()[k]}
@@ -109,10 +92,8 @@ def test_our_own_recipes() -> None:
 
 def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path: Path) -> None:
     write(tmp_path, "method: bne\nseed: 1\ntrain: {epochs: 9, warm_up: 2}", "first.yaml")
-    path = write(
-        tmp_path,
-        "base: first.yaml\ntrain: {epochs: 7}\nrows: [{name: one, per_domain: 3, seed: 5}]",
-    )
+    rows = "rows: [{name: one, per_domain: 3, seed: 5}]"
+    path = write(tmp_path, f"base: first.yaml\ntrain: {{epochs: 7}}\n{rows}")
     experiment = load_experiment(path)
     recipe = experiment.recipe({**SMALL, "train.epochs": 8}, experiment.rows[0])
     assert (recipe.train.epochs, recipe.train.warm_up) == (8, 2)
@@ -124,55 +105,46 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("epcoh: 2", "epcoh is no setting; the nearest is 'epoch'."),
-        ("tilte: x", "tilte is no setting; the nearest is 'title'."),
-        ("train: {epcohs: 2}", "train.epcohs is no setting; the nearest is 'train.epochs'."),
-        (
-            "head: {optimiser: {learnig_rate: 1}}",
-            "head.optimiser.learnig_rate is no setting; the nearest "
-            "is 'head.optimiser.learning_rate'.",
-        ),
-        ("clip: 2", "clip is no setting; the nearest is 'head.optimiser.clip' or 'train.optim"),
+        ("epcoh: 2", "epcoh is no setting; the nearest is 'epoch'"),
+        ("tilte: x", "tilte is no setting; the nearest is 'title'"),
+        ("train: {epcohs: 2}", "train.epcohs is no setting; the nearest is 'train.epochs'"),
+        ("head: {optimiser: {learnig_rate: 1}}", "nearest is 'head.optimiser.learning_rate'"),
+        ("clip: 2", "nearest is 'head.optimiser.clip' or 'train.optimiser.clip'"),
         ("train: {zzz: 2}", "train.zzz is no setting; there are train.epochs, train.warm_up,"),
         ("lr: 1\ntrain: {lr: 2}", "train.optimiser.learning_rate is there twice, once as train."),
-        ("batch_size: 0", "per_domain is 0; it must be at least 1."),
-        ("optimizer: adm", "train.optimiser.name is 'adm'; it must be 'adam' or 'sgd' or 'adamw'."),
-        ("train: 3", "train is 3; it must be a group of settings."),
-        ("options: [1]", "options is [1]; it must be a group of settings."),
-        ("train: {epochs: -1}", "train.epochs is -1; it must be at least 0 and at most 1,000,000."),
+        ("batch_size: 0", "per_domain is 0; it must be at least 1"),
+        ("optimizer: adm", "train.optimiser.name is 'adm'; it must be 'adam' or 'sgd' or 'adamw'"),
+        ("train: 3", "train is 3; it must be a group"),
+        ("options: [1]", "options is [1]; it must be a group"),
+        ("train: {epochs: -1}", "train.epochs is -1; it must be at least 0 and at most 1,000,000"),
         (f"head: {{epochs: {10**20}}}", f"head.epochs is {10**20}; it must be at least 0 and at"),
-        (f"epoch: {10**20}", f"epoch is {10**20}; it must be at least 1 and at most 1,000,000."),
-        ("train: {epochs: 1.5}", "train.epochs is 1.5; it must be a whole number."),
-        ("per_domain: true", "per_domain is True; it must be a whole number."),
-        ("flip: 1", "flip is 1; it must be true or false."),
-        ("target: sketch", "target is 'sketch'; it must be a list."),
-        ("target: [1]", "target is [1]; it must be a text."),
-        ("validation: 1", "validation is 1; it must be at least 0 and below 1."),
-        ("seed: .nan", "seed is nan; it must be a whole number."),
-        ("train: {optimiser: {learning_rate: .inf}}", "learning_rate is inf; it must be a number."),
-        (
-            "train: {schedule: {name: cosin}}",
-            "train.schedule.name is 'cosin'; it must be 'constant' or 'cosine' or 'exponential'.",
-        ),
-        ("rows: [{method: bne}]", "rows has {'method': 'bne'}; each row must have a name."),
-        ("rows: [{name: a, sead: 1}]", ", row a: sead is no setting; the nearest is 'seed'."),
-        ("rows: 3", "rows is 3; it must be a list."),
-        ("analysis: similarty", "or 'similarity'."),
-        ("base: mine.yaml", "base leads back to this file; remove one of them."),
+        (f"epoch: {10**20}", f"epoch is {10**20}; it must be at least 1 and at most 1,000,000"),
+        ("train: {epochs: 1.5}", "train.epochs is 1.5; it must be a whole number"),
+        ("per_domain: true", "per_domain is True; it must be a whole number"),
+        ("flip: 1", "flip is 1; it must be true or false"),
+        ("target: sketch", "target is 'sketch'; it must be a list"),
+        ("target: [1]", "target is [1]; it must be a text"),
+        ("validation: 1", "validation is 1; it must be at least 0 and below 1"),
+        ("seed: .nan", "seed is nan; it must be a whole number"),
+        ("train: {optimiser: {learning_rate: .inf}}", "learning_rate is inf; it must be a number"),
+        ("train: {schedule: {name: cosin}}", "train.schedule.name is 'cosin'; it must be 'const"),
+        ("rows: [{method: bne}]", "rows has {'method': 'bne'}; each row must have a name"),
+        ("rows: [{name: a, sead: 1}]", ", row a: sead is no setting; the nearest is 'seed'"),
+        ("rows: 3", "rows is 3; it must be a list"),
+        ("analysis: similarty", "or 'similarity'"),
+        ("base: mine.yaml", "base leads back to this file"),
         ("base: pacs-resnet81", "There is no recipe pacs-resnet81; the nearest is 'pacs-resnet18"),
-        ("base: no.yaml", "there is no such recipe file."),
-        ("benchmark: pcas", "There is no benchmark 'pcas'; the nearest is 'pacs'."),
-        ("seed: 1\nseed: 2", "not in the YAML format: the key seed is there twice"),
-        ("seed: [", "not in the YAML format: "),
-        ("? [seed]\n: 1", "not in the YAML format: a key must be a text"),
-        ("", "must hold settings, one `key: value` a line."),
+        ("base: no.yaml", "there is no such recipe file"),
+        ("benchmark: pcas", "There is no benchmark 'pcas'; the nearest is 'pacs'"),
+        ("seed: 1\nseed: 2", "YAML format: the key seed is there twice"),
+        ("seed: [", "YAML format: "),
+        ("? [seed]\n: 1", "YAML format: a key must be a text"),
+        ("", "must hold settings"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: str) -> None:
-    path = write(tmp_path, text)
-    with pytest.raises(BneError) as caught:
-        load_experiment(path)
-    assert expected in str(caught.value)
+    with pytest.raises(BneError, match=re.escape(expected)) as caught:
+        load_experiment(write(tmp_path, text))
     if "benchmark" not in text and "There is no recipe" not in expected:
         assert str(tmp_path) in str(caught.value)
 
@@ -180,34 +152,33 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
 @pytest.mark.parametrize(
     ("overrides", "expected"),
     [
-        ({"train.epcohs": 2}, "train.epcohs is no setting; the nearest is 'train.epochs'."),
-        ({"train.epochs": 0, "train.warm_up": 0}, "train.epochs is 0; it must be at least 1."),
-        ({"patience": 2, "validation": 0}, "patience needs validation, which is 0; hold some"),
-        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs."),
-        ({"method": "bme"}, "method: method 'bme' is unknown; the nearest is 'bne'."),
+        ({"train.epcohs": 2}, "train.epcohs is no setting; the nearest is 'train.epochs'"),
+        ({"train.epochs": 0, "train.warm_up": 0}, "train.epochs is 0; it must be at least 1"),
+        ({"patience": 2, "validation": 0}, "patience needs validation, which is 0"),
+        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs"),
+        ({"method": "bme"}, "method: method 'bme' is unknown; the nearest is 'bne'"),
         ({"options.distnace": 1}, "options.distnace: method 'bne' has no option 'distnace'; the"),
         ({"options.mix": "logit"}, "options.mix is 'logit'; it must be 'logits' or 'probabilities"),
         ({"options.distance": "unifrom"}, "options: no distance is named 'unifrom'"),
-        ({"options.distance": [1]}, "options.distance is [1]; it must be a text or a function."),
-        ({"target": ["sketch", "sketch"]}, "target has sketch twice; remove one."),
-        ({"sources": ["art", "photo", "art"]}, "sources has art twice; remove one."),
+        ({"options.distance": [1]}, "options.distance is [1]; it must be a text or a function"),
+        ({"target": ["sketch", "sketch"]}, "target has sketch twice"),
+        ({"sources": ["art", "photo", "art"]}, "sources has art twice"),
         ({"backbone": "timm/test_vit", "resize": 160}, "backbone timm/test_vit: VisionTransf"),
-        (
-            {"backbone": "timm/mobilenetv5_300m_enc", "resize": 768},
-            "timm's mobilenetv5_300m_enc is no classifier of square images",
-        ),
+        ({"backbone": "timm/mobilenetv5_300m_enc", "resize": 768}, "mobilenetv5_300m_enc is no cl"),
         ({"options.layers": ["nope"]}, "options: no batch-norm layer is named ['nope']"),
         ({"backbone": "resnet81"}, "backbone: unknown backbone 'resnet81': the nearest is 'resnet"),
-        ({"weights": "absent.pth"}, "weights: there is no file absent.pth."),
-        ({"weights": "timm"}, "weights is timm, which has none for backbone small_cnn; give a f"),
-        ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes."),
+        ({"weights": "absent.pth"}, "weights: there is no file absent.pth"),
+        ({"weights": "timm"}, "weights is timm, which has none for backbone small_cnn"),
+        ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes"),
         ({"accumulate": 3}, "per_domain is 16, which accumulate=3 does not divide"),
-        ({"sources": ["sketch"]}, "sketch is in target and in sources; remove it from one."),
-        ({"target": []}, "target is missing; give it in the recipe or on the command line."),
+        ({"sources": ["sketch"]}, "sketch is in target and in sources"),
+        ({"target": []}, "target is missing"),
     ],
 )
 def test_what_is_wrong_in_a_setting_is_named(overrides: dict[str, object], expected: str) -> None:
-    assert expected in message("default", **overrides)
+    with pytest.raises(SettingsError, match=re.escape(expected)) as caught:
+        load("default", {**SMALL, **overrides})
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("entry", bne.methods.entries(), ids=lambda entry: entry.name)
@@ -216,10 +187,10 @@ def test_every_method_can_be_checked_with_its_own_options(entry) -> None:
     assert load("default", {**SMALL, "method": entry.name, **options}).method == entry.name
 
 
-def test_an_unknown_recipe_names_the_nearest() -> None:
-    text = message("sota-pacs-resnet81")
-    assert "There is no recipe sota-pacs-resnet81; the nearest is 'sota-pacs-resnet18" in text
-    assert "there is no such recipe file" in message("absent.yaml")
+@pytest.mark.parametrize("name", ["sota-pacs-resnet81", "absent.yaml"])
+def test_an_unknown_recipe_is_named(name: str) -> None:
+    with pytest.raises(SettingsError, match=name):
+        load(name, SMALL)
 
 
 def test_a_resolved_recipe_is_a_file_that_gives_it_again(tmp_path: Path) -> None:
@@ -242,26 +213,25 @@ def test_there_is_one_set_of_defaults() -> None:
     assert load("default", {"target": ["sketch"]}) == Recipe(target=("sketch",))
 
 
+LR, ADAM = "train.optimiser.learning_rate", {"train.optimiser.name": "adam"}
+
+
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        ({"lr": 0.5}, {"train.optimiser.learning_rate": 0.5}),
-        ({"learning_rate": 0.5}, {"train.optimiser.learning_rate": 0.5}),
-        ({"train.lr": 0.5}, {"train.optimiser.learning_rate": 0.5}),
-        ({"train.optimizer.lr": 0.5}, {"train.optimiser.learning_rate": 0.5}),
+        *[({key: 0.5}, {LR: 0.5}) for key in ("lr", "learning_rate", "train.lr")],
+        ({"train.optimizer.lr": 0.5}, {LR: 0.5}),
         ({"head.lr": 0.5}, {"head.optimiser.learning_rate": 0.5}),
         ({"weight_decay": 0.1}, {"train.optimiser.weight_decay": 0.1}),
         ({"batch_size": 8}, {"per_domain": 8}),
         ({"epochs": 30}, {"train.epochs": 30}),
-        ({"warmup": 3}, {"train.warm_up": 3}),
-        ({"warm_up": 3}, {"train.warm_up": 3}),
-        ({"train.warmup": 3}, {"train.warm_up": 3}),
-        ({"optimizer": "adam"}, {"train.optimiser.name": "adam"}),
-        ({"optimizer": {"name": "adam", "lr": 0.5}}, {"train.optimiser.name": "adam", "lr": 0.5}),
-        ({"optimizer": "adam", "optimizer.lr": 0.5}, {"train.optimiser.name": "adam", "lr": 0.5}),
+        *[({key: 3}, {"train.warm_up": 3}) for key in ("warmup", "warm_up", "train.warmup")],
+        ({"optimizer": "adam"}, ADAM),
+        ({"optimizer": {"name": "adam", "lr": 0.5}}, {**ADAM, LR: 0.5}),
+        ({"optimizer": "adam", "optimizer.lr": 0.5}, {**ADAM, LR: 0.5}),
         ({"head.optimizer": "adam"}, {"head.optimiser.name": "adam"}),
         ({"train.schedule": "constant"}, {"train.schedule.name": "constant"}),
-        ({"lr": 0.1, "train.optimiser.learning_rate": 0.5}, {"lr": 0.5}),
+        ({"lr": 0.1, LR: 0.5}, {"lr": 0.5}),
         ({"head.warm_up": 3}, {}),
     ],
 )
@@ -281,12 +251,7 @@ def test_settings_have_the_names_that_people_type(
 def test_numbers_are_what_people_mean() -> None:
     for text in ("1e-4", "5E3", "-2e+1", "1.5e-3"):
         assert math.isclose(parse(text), float(text))
-    assert parse("{a: 1e-4, b: 12, c: 1e4x, d: null}") == {
-        "a": 1e-4,
-        "b": 12,
-        "c": "1e4x",
-        "d": None,
-    }
+    assert parse("[1e-4, 12, 1e4x, null]") == [1e-4, 12, "1e4x", None]
 
 
 def test_nothing_is_unpickled() -> None:

@@ -11,29 +11,12 @@ from bne.errors import SettingsError
 from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.events import Epoch, Score, Start, Step
 from bne.training.folder import Result
-from bne.training.listeners import (
-    MLflow,
-    ProgressBar,
-    ProgressLines,
-    TensorBoard,
-    WeightsAndBiases,
-)
+from bne.training.listeners import MLflow, ProgressBar, ProgressLines, TensorBoard, WeightsAndBiases
 
-RECIPE = Recipe(
-    method="bne",
-    target=("sketch",),
-    options={"distance": "uniform"},
-    head=HeadPhase(epochs=1),
-    train=Phase(epochs=2, warm_up=1),
-)
-RESULT = Result(
-    recipe=RECIPE.to_dict(),
-    environment={},
-    epochs=[],
-    accuracy={"last": {"sketch": Score(3, 4)}},
-    precision="float32",
-    target_images="unseen",
-)
+PHASES = {"head": HeadPhase(epochs=1), "train": Phase(epochs=2, warm_up=1)}
+RECIPE = Recipe("bne", ("sketch",), options={"distance": "uniform"}, **PHASES)
+SCORES = {"last": {"sketch": Score(3, 4)}}
+RESULT = Result(RECIPE.to_dict(), {}, [], SCORES, "float32", "unseen")
 
 
 def start(folder: Path, first_step: int = 0) -> Start:
@@ -42,45 +25,29 @@ def start(folder: Path, first_step: int = 0) -> Start:
 
 
 def epoch(phase: str, number: int, stage: str = "train", statistics: str = "running") -> Epoch:
-    return Epoch(
-        phase=phase,
-        epoch=number,
-        stage=stage,
-        steps=2,
-        loss=1 / 2**number,
-        learning_rate=1e-3,
-        seconds=1.0,
-        images_per_second=1234.5,
-        validation={"art": Score(1, 2), "photo": Score(4, 4)},
-        target={"sketch": Score(1, 4)},
-        statistics=statistics,
-    )
+    scores = {"art": Score(1, 2), "photo": Score(4, 4)}, {"sketch": Score(1, 4)}
+    return Epoch(phase, number, stage, 2, 1 / 2**number, 1e-3, 1.0, 1234.5, *scores, statistics)
 
 
-def step(total: int, phase: str = "train", number: int = 1, stage: str = "warm-up") -> Step:
-    return Step(
-        phase=phase,
-        epoch=number,
-        stage=stage,
-        step=2,
-        steps_per_epoch=2,
-        total_step=total,
-        loss=0.25,
-        learning_rate=1e-3,
-        images_per_second=99.0,
-    )
+def lines(start: Start, *epochs: Epoch) -> list[str]:
+    """What is printed of them."""
+    out = io.StringIO()
+    with closing(ProgressLines(Console(file=out, width=40))) as listener:
+        listener.started(start)
+        for one in epochs:
+            listener.finished_epoch(one)
+    return out.getvalue().splitlines()
 
 
 def test_lines_say_where_a_run_stands(tmp_path: Path) -> None:
-    out = io.StringIO()
-    with closing(ProgressLines(Console(file=out, width=40))) as lines:
-        lines.started(start(tmp_path))
-        lines.finished_epoch(epoch("head", 1, "head"))
-        lines.finished_epoch(epoch("train", 1, "warm-up"))
-        lines.finished_epoch(epoch("train", 2, "distance training"))
-        lines.finished_epoch(epoch("train", 2, "distance training", "exact"))
     numbers = "1,234 images/s, validation 75.0 %"
-    assert out.getvalue().splitlines() == [
+    assert lines(
+        start(tmp_path),
+        epoch("head", 1, "head"),
+        epoch("train", 1, "warm-up"),
+        epoch("train", 2, "distance training"),
+        epoch("train", 2, "distance training", "exact"),
+    ) == [
         f"head 1/1: loss 0.500, {numbers}, less than a minute left",
         f"train 1/2, warm-up: loss 0.500, {numbers}, less than a minute left",
         f"train 2/2, distance training: loss 0.250, {numbers}",
@@ -88,26 +55,17 @@ def test_lines_say_where_a_run_stands(tmp_path: Path) -> None:
     ]
 
 
-def test_the_time_left_counts_only_what_this_run_did(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, now = io.StringIO(), iter([100.0, 400.0])
+def test_the_time_left_counts_only_what_this_run_did(tmp_path: Path, monkeypatch) -> None:
+    now = iter([100.0, 400.0])
     monkeypatch.setattr("bne.training.listeners.time.monotonic", lambda: next(now))
-    with closing(ProgressLines(Console(file=out))) as lines:
-        lines.started(start(tmp_path, first_step=3))
-        lines.finished_epoch(epoch("train", 1))
-    assert "about 10 min left" in out.getvalue()  # 300 s for 1 step, 2 to go
+    (line,) = lines(start(tmp_path, first_step=3), epoch("train", 1))
+    assert "about 10 min left" in line  # 300 s for 1 step, 2 to go
 
 
-def test_a_run_resumed_after_an_early_stop_has_nothing_left_but_exact_statistics(
-    tmp_path: Path,
-) -> None:
-    out = io.StringIO()
-    with closing(ProgressLines(Console(file=out))) as lines:
-        lines.started(start(tmp_path, first_step=4))
-        lines.finished_epoch(epoch("train", 1, statistics="exact"))
-    assert out.getvalue().startswith("train 1/2, exact statistics: loss")
-    assert "left" not in out.getvalue()
+def test_a_run_resumed_after_an_early_stop_has_only_exact_statistics_left(tmp_path: Path) -> None:
+    (line,) = lines(start(tmp_path, first_step=4), epoch("train", 1, statistics="exact"))
+    assert line.startswith("train 1/2, exact statistics: loss")
+    assert "left" not in line
 
 
 def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_path: Path) -> None:
@@ -118,7 +76,7 @@ def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_pat
         with closing(ProgressBar(console)) as bar:
             bar.started(start(tmp_path, first_step=3))
             bar.finished_epoch(epoch("head", 1))
-            bar.stepped(step(4))
+            bar.stepped(Step("train", 1, "warm-up", 2, 2, 4, 0.25, 1e-3, 99.0))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -141,9 +99,8 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
 
     with closing(TensorBoard()) as board:
         board.started(start(tmp_path))
-        board.finished_epoch(epoch("head", 1))
-        board.finished_epoch(epoch("train", 1))
-        board.finished_epoch(epoch("train", 2))
+        for one in (epoch("head", 1), epoch("train", 1), epoch("train", 2)):
+            board.finished_epoch(one)
         board.finished_epoch(epoch("train", 2, statistics="exact"))
     read = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
 
@@ -174,9 +131,7 @@ class Wandb:
         self.calls.append(("finish", {}))
 
 
-def test_weights_and_biases_hears_everything_and_knows_a_resumed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_weights_and_biases_hears_all_and_knows_a_resumed_run(tmp_path, monkeypatch) -> None:
     module = Wandb()
     monkeypatch.setitem(sys.modules, "wandb", module)
     for number in (1, 2):
@@ -227,9 +182,7 @@ class MlflowClient:
         self.runs[run_id]["status"].append(status)
 
 
-def test_mlflow_hears_everything_and_knows_a_resumed_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mlflow_hears_all_and_knows_a_resumed_run(tmp_path, monkeypatch) -> None:
     client = MlflowClient()
     monkeypatch.setitem(sys.modules, "mlflow", SimpleNamespace(MlflowClient=lambda: client))
     with closing(MLflow()) as listener:
@@ -258,9 +211,7 @@ def test_mlflow_hears_everything_and_knows_a_resumed_run(
         (MLflow, "mlflow", "tracking"),
     ],
 )
-def test_what_is_not_installed_is_named_with_what_brings_it(
-    listener: type, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_installed_is_named(listener, module, extra, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(SettingsError, match=rf"is not installed; pip install 'bne\[{extra}\]'"):
+    with pytest.raises(SettingsError, match=rf"pip install 'bne\[{extra}\]'"):
         listener()

@@ -6,7 +6,7 @@ import resource
 import pytest
 import torch
 
-from bne.errors import BneError, DataError, TrainingError
+from bne.errors import BneError, TrainingError
 from bne.recipes.schema import HeadPhase, Phase
 from bne.training.folder import RunFolder
 from tests.training import small
@@ -22,50 +22,27 @@ def images():
     ("changes", "message"),
     [
         ({"resize": 12}, "prepared with 10 pixels, but resize is 12"),
-        ({"target": ("sketsch",)}, "target has 'sketsch', no domain"),
-        ({"target": ()}, "hold out at least one"),
-        ({"train": Phase(0)}, "train.epochs is 0"),
-        ({"patience": 2, "validation": 0.0}, "patience needs validation"),
-        ({"per_domain": 3, "accumulate": 2}, "choose a multiple of 2"),
-        ({"validation": "official"}, "no official split lies with the data"),
+        ({"target": ()}, "target"),
+        ({"train": Phase(0)}, r"train\.epochs is 0"),
+        ({"per_domain": 3, "accumulate": 2}, "accumulate=2"),
     ],
 )
-def test_what_cannot_be_trained_fails_before_anything_is_written(
-    images, tmp_path, changes, message
-) -> None:
+def test_recipes_made_in_python_are_checked_too(images, tmp_path, changes, message) -> None:
     with pytest.raises(BneError, match=message):
         run(small.recipe(**changes), images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
-def test_a_class_that_a_source_lacks_must_be_allowed(images, tmp_path) -> None:
-    gap = [n for n, f in enumerate(images.images.files) if f.name.startswith("photo/tree")]
-    kept = [n for n in range(len(images)) if n not in gap]
-    selected = images.images.select(kept)
-    less = dataclasses.replace(images, images=selected, pixels=images.pixels[kept])
+def test_a_run_trains_though_a_source_lacks_a_class(images, tmp_path) -> None:
+    kept = [n for n, f in enumerate(images.images.files) if not f.name.startswith("photo/tree")]
+    less = dataclasses.replace(
+        images, images=images.images.select(kept), pixels=images.pixels[kept]
+    )
     recipe = small.recipe("deepall", head=HeadPhase(0), train=Phase(1))
-    with pytest.raises(DataError, match=r"^photo has no images of tree to train on, though"):
-        run(recipe, less, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
     result = run(recipe, less, tmp_path / "run", allow_gaps=True)
     assert result.epochs[-1].validation["photo"].images == 4
     target = dataclasses.replace(recipe, target=("photo",))  # which may lack what it likes
     assert run(target, less, tmp_path / "target").accuracy["last"]["photo"].images == 16
-
-
-def test_a_class_that_only_the_target_has_is_refused(images, tmp_path) -> None:
-    kept = [
-        number
-        for number, file in enumerate(images.images.files)
-        if "/tree/" not in file.name or file.name.startswith("sketch/")
-    ]
-    less = dataclasses.replace(
-        images, images=images.images.select(kept), pixels=images.pixels[kept]
-    )
-    for allow_gaps in (False, True):
-        with pytest.raises(DataError, match=r"^target sketch has the class 'tree', of which no"):
-            run(small.recipe("deepall"), less, tmp_path / "run", allow_gaps=allow_gaps)
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -73,10 +50,7 @@ def test_a_class_that_only_the_target_has_is_refused(images, tmp_path) -> None:
     [
         ({"weights": __file__}, "backbone tiny: .*test_refused.py.* are neither"),
         ({"options": {"nearest": 0}}, "method bne: .*nearest must be at least 1, not 0"),
-        (
-            {"method": "bne-pseudo", "options": {"clusters": 99}},
-            "method bne-pseudo: 54 images cannot make 99 clusters",
-        ),
+        ({"method": "bne-pseudo", "options": {"clusters": 99}}, "method bne-pseudo: .* 99 cl"),
     ],
 )
 def test_what_no_network_can_be_made_of_is_named(images, tmp_path, changes, message) -> None:
@@ -93,9 +67,7 @@ def test_two_processes_cannot_train_in_one_folder(images, tmp_path) -> None:
     assert len(run(small.recipe(), images, tmp_path / "run").epochs) == 6
 
 
-def test_a_folder_that_cannot_be_written_is_named_and_the_run_goes_on_later(
-    images, tmp_path
-) -> None:
+def test_a_run_goes_on_after_a_folder_that_could_not_be_written(images, tmp_path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))  # bytes, less than a checkpoint has
     try:
@@ -116,9 +88,5 @@ def test_a_gpu_that_is_full_is_one_sentence(images, tmp_path, monkeypatch) -> No
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.11 GiB. GPU 0 has")
 
     monkeypatch.setattr("bne.training.run._train", full)
-    with pytest.raises(TrainingError) as caught:
+    with pytest.raises(TrainingError, match=r"memory.*\(CUDA out of memory\).*accumulate"):
         run(small.recipe(), images, tmp_path / "run")
-    assert str(caught.value) == (
-        "The GPU's memory does not suffice (CUDA out of memory); leave more of it to this run, or "
-        "lower its need (accumulate, options.max_branches)."
-    )
