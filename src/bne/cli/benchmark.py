@@ -326,7 +326,14 @@ def benchmark(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Run at most so many now.", show_default=False)
     ] = None,
-    analyse: Annotated[bool, typer.Option(help="Record what trained networks do inside.")] = True,
+    analyse: Annotated[
+        bool,
+        typer.Option(
+            "--analyze/--no-analyze",
+            "--analyse/--no-analyse",
+            help="Record what trained networks do inside.",
+        ),
+    ] = True,
     keep_models: Annotated[bool, typer.Option(help="Keep trained networks in --out.")] = False,
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,

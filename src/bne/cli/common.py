@@ -21,7 +21,7 @@ __all__ = [
     "show_notes",
 ]
 
-SOURCES = "A folder domain/class/image, a folder of one .tar or .zip a domain, or a CSV."
+SOURCES = "A folder domain/class/image, a folder of one .tar or .zip per domain, or a CSV."
 
 Data = Annotated[Path, typer.Option(help=SOURCES, show_default=False)]
 Cache = Annotated[
