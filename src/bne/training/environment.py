@@ -6,7 +6,6 @@ import hashlib
 import platform
 import shutil
 import subprocess
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +56,8 @@ def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:
 
 
 def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version  # slow, and `bne --help` waits
+
     try:
         return version(package)
     except PackageNotFoundError:
