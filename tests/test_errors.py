@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from bne import cli
-from bne.errors import MissingLibraryError, require
+from bne.errors import MissingLibraryError, SettingsError, require
+from bne.models import build
 
 
 def test_imports_what_is_there() -> None:
@@ -31,3 +32,9 @@ def test_faults_inside_a_library_are_its_own(tmp_path: Path, monkeypatch) -> Non
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_dependency'"):
         require("broken_library")
     assert "broken_library" not in sys.modules
+
+
+def test_what_cannot_be_is_a_value_error_too() -> None:
+    with pytest.raises(ValueError, match="unknown backbone 'resnet81'") as caught:
+        build("resnet81", num_classes=2)
+    assert type(caught.value) is SettingsError

@@ -84,7 +84,7 @@ def _show(outcomes: "Sequence[Outcome]", out: Path) -> None:
         weights.add_column(target, justify="right")
     for target in targets:
         example = next(o for o in outcomes if o.target == target and o.examples).examples[-1]
-        shares = (f"{example.weights[d]:.0%}" if d in example.weights else "-" for d in targets)
-        weights.add_row(example.name, example.truth, example.answer, *shares)
+        percents = (f"{example.weights[d]:.0%}" if d in example.weights else "-" for d in targets)
+        weights.add_row(example.name, example.truth, example.answer, *percents)
     console.print(weights)
     console.print(f"Report with the pictures: {out.resolve()}", soft_wrap=True, highlight=False)

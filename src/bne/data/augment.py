@@ -24,7 +24,7 @@ Strength = Literal["paper", "strong", "randaugment"]
 MIN_AREA = 0.5
 MAX_LOG_ASPECT = 0.2877  # log(4/3)
 JITTER = 0.3
-GREY_SHARE = 0.1
+GREY_CHANCE = 0.1
 DRAWS = 10  # random numbers an image, as many as the strong augmentation takes
 
 
@@ -63,7 +63,7 @@ class Augmentation:
         self._strength = strength
         self._preprocessing = preprocessing
         self._seed = seed
-        self._flip_share = 0.5 if flip else 0.0
+        self._flip_chance = 0.5 if flip else 0.0
 
     def __call__(
         self,
@@ -108,7 +108,7 @@ class Augmentation:
         size = self._preprocessing.size
         room = torch.tensor(images.shape[-2:])[:, None] - size + 1
         corner = (draws[:, :2].T * room).long()
-        return crop(images, corner, draws[:, 2] < self._flip_share, size, chosen)
+        return crop(images, corner, draws[:, 2] < self._flip_chance, size, chosen)
 
     def _strong(self, images: Tensor, draws: Tensor) -> Tensor:
         """(B, 3, size, size) in [0, 1]."""
@@ -119,14 +119,14 @@ class Augmentation:
         width = (area * aspect).sqrt().round().clamp(max=full_width)
         top = (draws[:, 2] * (full_height - height + 1)).floor()
         left = (draws[:, 3] * (full_width - width + 1)).floor()
-        box, flip = torch.stack((top, left, height, width)), draws[:, 4] < self._flip_share
+        box, flip = torch.stack((top, left, height, width)), draws[:, 4] < self._flip_chance
         changed = resized_crop(images.float() / 255, box, flip, self._preprocessing.size)
         jitter = upload(_between(draws[:, 5:9].T, -JITTER, JITTER), images.device)
         changed = adjust_brightness(changed, 1 + jitter[0])
         changed = adjust_contrast(changed, 1 + jitter[1])
         changed = adjust_saturation(changed, 1 + jitter[2])
         changed = adjust_hue(changed, jitter[3])
-        return drop_colour(changed, upload(draws[:, 9] < GREY_SHARE, images.device))
+        return drop_colour(changed, upload(draws[:, 9] < GREY_CHANCE, images.device))
 
 
 def _draws(seed: int, step: int, positions: Tensor) -> Tensor:

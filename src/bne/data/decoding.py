@@ -42,9 +42,9 @@ def in_threads(
     """Yields the result of `work` for every item, in the order of the items.
 
     Args:
-        work: Called in one of the threads; what it raises is raised here.
-        items: What to work on; taken one by one, as threads become free.
-        threads: How many; by default one a usable core.
+        work: A function to call in one of the threads; what it raises is raised here.
+        items: Its arguments; taken one by one, as threads become free.
+        threads: Number of threads; by default one a usable core.
         ahead: Results that may wait to be asked for, so that memory stays bounded.
     """
     with ThreadPoolExecutor(threads or usable_cores()) as executor:

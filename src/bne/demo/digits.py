@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SIZE = 36  # leaves random crops of 32 some room
 EDGE = 9.0  # how sharp a stroke's edge is
-INVERTED_SHARE = 0.2
+INVERTED_CHANCE = 0.2
 
 
 def load(seed: int = 0, per_domain: int | None = None) -> PreparedImages:
@@ -131,7 +131,7 @@ def _poster(stroke: Tensor, draws: Draws) -> Tensor:
     pattern = ground + draws.between(-0.35, 0.35, channels=3)
     ground = torch.lerp(ground, pattern, draws.patches(-2, 3, cells=6).clamp(0, 1))
     printed = torch.lerp(ground, draws.between(0.75, 1, channels=3), stroke)
-    return torch.where(draws.between(0, 1) < INVERTED_SHARE, 1 - printed, printed)
+    return torch.where(draws.between(0, 1) < INVERTED_CHANCE, 1 - printed, printed)
 
 
 DOMAINS: Mapping[str, Callable[[Tensor, Draws], Tensor]] = {
