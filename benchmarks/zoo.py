@@ -81,7 +81,6 @@ def about(name: str, device: str) -> Record:
 def examine(name: str, device: str) -> Record:
     """One network's record; a failure is a result, not an error."""
     import torch
-
     from zoo_check import check, has_batch_norm
 
     warnings.simplefilter("ignore")

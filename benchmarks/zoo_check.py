@@ -5,6 +5,7 @@ after the hundred layers of an untrained network. The network is converted in pl
 copies that `bne.convert` and `bne.revert` make, because some have more than a billion parameters.
 """
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -215,11 +216,18 @@ def norm_outputs(model: nn.Module) -> Iterator[list[tuple[str, Tensor]]]:
             hook.remove()
 
 
+def converted(model: nn.Module, domains: list[str], **options: Any) -> bne.DomainEnsemble:
+    """What `bne.convert` gives, of the network itself and not of a copy."""
+    parameters = inspect.signature(bne.convert).parameters.values()
+    defaults = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return bne.DomainEnsemble(model, domains, **{**defaults, **options})
+
+
 def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) -> nn.Module:
     """Three domains: branches and mixture answer as the original, and reverting gives it back."""
     classes = [type(module) for module in model.modules()]
     parameters = dict(model.named_parameters())
-    net = bne.DomainEnsemble(model, DOMAINS, momentum="keep").eval()
+    net = converted(model, DOMAINS, momentum="keep").eval()
     with norm_outputs(net.model) as layers:
         net(images, torch.arange(len(images)) % len(DOMAINS), own_branch=True)
     for (name, ours), (_, theirs) in zip(layers, original.layers, strict=True):
@@ -241,7 +249,7 @@ def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) ->
 
 def same_in_training(model: nn.Module, images: Tensor, original: Behaviour) -> None:
     """One domain with the original's momentum is the original, but for the biased variance."""
-    net = bne.DomainEnsemble(model, DOMAINS[:1], momentum="keep").train()
+    net = converted(model, DOMAINS[:1], momentum="keep").train()
     for layer in domain_layers(net):
         layer.num_batches_tracked.fill_(10**6)  # past the start, when all batches are averaged
     torch.manual_seed(1)
@@ -271,7 +279,7 @@ def domains_kept_apart(model: nn.Module, images: Tensor) -> None:
         model: the network of the ensemble that `same_in_training` left, of one domain.
         images: its input.
     """
-    net = bne.DomainEnsemble(remove(model, 0), DOMAINS).eval()
+    net = converted(remove(model, 0), DOMAINS).eval()
     for layer in domain_layers(net):
         layer.running_mean += 0.2 * layer.running_var.sqrt() * torch.randn_like(layer.running_var)
         layer.running_var *= 0.7 + 0.7 * torch.rand_like(layer.running_var)

@@ -1,7 +1,7 @@
 """The paper's Algorithm 1 and its forward passes, with plain loops and nothing clever.
 
 Written from the paper alone and slow on purpose: one image at a time, one layer at a time, one
-domain at a time. A network is a list of stages; an activation is one image's, without batch.
+domain at a time. A network is a list of stages: a `Norm`, or a function of one image's activation.
 """
 
 from dataclasses import dataclass, field
@@ -9,28 +9,6 @@ from dataclasses import dataclass, field
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-
-@dataclass
-class Conv:
-    weight: Tensor
-    bias: Tensor
-
-
-@dataclass
-class Linear:
-    weight: Tensor
-    bias: Tensor
-
-
-@dataclass
-class Relu:
-    pass
-
-
-@dataclass
-class AveragePool:
-    pass
 
 
 @dataclass
@@ -54,28 +32,11 @@ class Step:
     loss: Tensor | None = None
 
 
-def apply(stage, x):
-    if isinstance(stage, Conv):
-        return F.conv2d(x[None], stage.weight, stage.bias, padding=1)[0]
-    if isinstance(stage, Linear):
-        return stage.weight @ x + stage.bias
-    if isinstance(stage, Relu):
-        return x.clamp(min=0)
-    if isinstance(stage, AveragePool):
-        return x.mean(dim=(1, 2))
-    raise TypeError(stage)
-
-
-def channel_values(xs, channel):
-    """All values of one channel over a list of images."""
-    return torch.cat([x[channel].reshape(-1) for x in xs])
-
-
 def statistics(xs):
     """Mean and biased variance of each channel over a list of images."""
     means, variances = [], []
     for channel in range(xs[0].shape[0]):
-        values = channel_values(xs, channel)
+        values = torch.cat([x[channel].reshape(-1) for x in xs])
         mean = values.sum() / len(values)
         means.append(mean)
         variances.append(((values - mean) ** 2).sum() / len(values))
@@ -106,7 +67,7 @@ def under_batch_statistics(stages, images, own, domain, update):
                     stage.variances[domain] = 0.99 * stage.variances[domain] + 0.01 * var
             xs = [normalise(stage, x, mean, var) for x in xs]
         else:
-            xs = [apply(stage, x) for x in xs]
+            xs = [stage(x) for x in xs]
     return xs
 
 
@@ -115,7 +76,7 @@ def under_population_statistics(stages, x, domain):
         if isinstance(stage, Norm):
             x = normalise(stage, x, stage.means[domain], stage.variances[domain])
         else:
-            x = apply(stage, x)
+            x = stage(x)
     return x
 
 
@@ -132,7 +93,7 @@ def instance_statistics(stages, x):
                 embedding.append((stage, mean, var))
             x = normalise(stage, x, mean, var)
         else:
-            x = apply(stage, x)
+            x = stage(x)
     return embedding
 
 
@@ -183,8 +144,7 @@ def training_step(stages, images, labels, domains, num_domains, branch_statistic
         else:
             logits = [branches[d][i] for d in range(num_domains)]
         mixture(stages, image, logits, step)
-    losses = [F.cross_entropy(f[None], y[None]) for f, y in zip(step.logits, labels, strict=True)]
-    step.loss = sum(losses) / len(losses)
+    step.loss = sum(map(F.cross_entropy, step.logits, labels)) / len(labels)
     return step
 
 
