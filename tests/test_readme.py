@@ -29,10 +29,8 @@ def test_the_first_screen_names_both_commands_before_any_bullet() -> None:
 
 def test_the_accuracies_are_those_of_the_results() -> None:
     rows = re.findall(r"^\| .* \| ([\d.]+ ± [\d.]+) \| ([\d.]+ ± [\d.]+) \|$", README, re.MULTILINE)
-    assert list(map(list, rows)) == [
-        averages("Accuracy on the target"),
-        averages("Strong augmentation"),
-    ]
+    sections = ("Accuracy on the target", "Strong augmentation")
+    assert list(map(list, rows)) == [averages(section) for section in sections]
 
 
 def test_the_citation_has_the_version() -> None:
@@ -42,8 +40,6 @@ def test_the_citation_has_the_version() -> None:
 
 def test_the_workflow_runs_what_the_makefile_and_the_package_say() -> None:
     job = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())["jobs"]["test"]
-    commands = [step["run"] for step in job["steps"] if "run" in step]
-    assert commands == ["make test"]
-    project = (ROOT / "pyproject.toml").read_text()
-    named = re.findall(r"Python :: (3\.\d+)", project)
+    assert [step["run"] for step in job["steps"] if "run" in step] == ["make test"]
+    named = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
     assert job["strategy"]["matrix"]["python"] == named

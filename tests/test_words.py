@@ -8,18 +8,8 @@ from bne.words import counted, duration, listed, ordinal, readable_size
 @pytest.mark.parametrize(
     ("function", "expected"),
     [
-        (
-            readable_size,
-            {
-                0: "0 bytes",
-                999: "999 bytes",
-                1000: "1.00 kB",
-                786_432: "786.43 kB",
-                1_572_864: "1.57 MB",
-                1_966_080_000: "1.97 GB",
-                3 * 10**12: "3.00 TB",
-            },
-        ),
+        (readable_size, {0: "0 bytes", 999: "999 bytes", 1000: "1.00 kB", 786_432: "786.43 kB"}),
+        (readable_size, {1_572_864: "1.57 MB", 1_966_080_000: "1.97 GB", 3 * 10**12: "3.00 TB"}),
         (duration, {5.4: "5 s", 119: "119 s", 120: "2 min", 7199: "120 min", 9000: "2.5 h"}),
         (ordinal, {1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 21: "21st", 112: "112th"}),
         (lambda count: counted(count, "run"), {0: "0 runs", 1: "1 run", 2: "2 runs"}),

@@ -19,11 +19,6 @@ def test_mean_and_standard_error_are_numpys(values: list[float]) -> None:
     assert cell.error == pytest.approx(expected, abs=1e-9)
 
 
-def test_one_seed_has_no_error_and_none_no_mean() -> None:
-    assert Cell({0: 70.0}, 1).error is None
-    assert Cell({}, 3).mean is None
-
-
 @pytest.mark.parametrize(
     ("cell", "text"),
     [
@@ -36,15 +31,14 @@ def test_one_seed_has_no_error_and_none_no_mean() -> None:
 )
 def test_a_cell_says_what_is_missing(cell: Cell, text: str) -> None:
     assert str(cell) == text
+    assert (cell.error is None) == (len(cell.values) < 2)
+    assert (cell.mean is None) == (not cell.values)
 
 
-def test_only_seeds_that_every_target_has_are_averaged() -> None:
+def test_only_seeds_that_every_target_has_are_averaged_and_targets_can_be_weighed() -> None:
     mean = average([Cell({0: 60.0, 1: 99.0}, 2), Cell({0: 80.0}, 2)])
     assert mean.values == {0: 70.0}
     assert str(mean) == "70.0 [1/2]"
-
-
-def test_targets_can_be_weighed() -> None:
     mean = average([Cell({0: 60.0}, 1), Cell({0: 80.0}, 1)], weights=[3, 1])
     assert mean.values == {0: 65.0}
 
@@ -55,9 +49,6 @@ def test_the_gain_is_over_common_seeds_only() -> None:
     assert gain.mean == pytest.approx(5)
     assert str(gain) == "+5.00 [1/3]"
     assert gain.difference(5.86) == " (−0.86)"
-
-
-def test_there_is_no_gain_over_nothing() -> None:
     base, gain = compared(Cell({0: 84.0}, 1), Cell({1: 80.0}, 1))
     assert base.mean is None
     assert gain.mean is None

@@ -22,14 +22,9 @@ def test_closest_domain_accuracy_weighs_targets_by_images() -> None:
         "photo": [score(90, 100), score(80, 100), score(70, 100)],
         "sketch": [score(150, 300), score(90, 300), score(60, 300)],
     }
+    found = [analysis({"by_rank": [{t: s} for s in scores]}, {}) for t, scores in ranks.items()]
     records = [
-        record(
-            one,
-            ranks[one.target][0]["correct"],
-            ranks[one.target][0]["images"],
-            analysis=analysis({"by_rank": [{one.target: s} for s in ranks[one.target]]}, {}),
-        )
-        for one in items
+        record(one, **ranks[one.target][0], analysis=a) for one, a in zip(items, found, strict=True)
     ]
     found = find_records(items, records)
     (table,) = result_tables(load_experiment(name), found)
@@ -49,9 +44,7 @@ def test_domain_accuracy_is_the_mean_over_source_domains() -> None:
     name = "domain-accuracy-pacs-resnet18"
     items = [item("dnet", "photo", row="DNet (no-domain-xe)")]
     told = {"art_painting": score(0, 10), "cartoon": score(0, 500), "sketch": score(30, 30)}
-    done = record(
-        items[0], 800, analysis=analysis({}, {"domain_accuracy": {"train": told}}), seconds=1.0
-    )
+    done = record(items[0], 800, analysis=analysis({}, {"domain_accuracy": {"train": told}}))
     (table,) = result_tables(load_experiment(name), find_records(items, [done]))
     row = next(row for row in table.rows if row.name == "DNet (no-domain-xe)")
     assert row.cells["photo"].mean == pytest.approx(100 / 3)  # one domain for all, as the paper's
@@ -81,9 +74,8 @@ def test_similarities_are_shares_of_their_row() -> None:
     printed = find_table(name).rows[0].cells
     assert row.paper["cartoon"] == pytest.approx(100 * printed["cartoon"] / sum(printed.values()))
     assert sum(row.paper.values()) == pytest.approx(100)
-    assert "its scale is arbitrary" in " ".join(
-        result_grid(load_experiment(name), find_records(items, records)).notes
-    )
+    grid = result_grid(load_experiment(name), find_records(items, records))
+    assert "its scale is arbitrary" in " ".join(grid.notes)
 
 
 def test_notes_name_weights_and_what_does_not_compare() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bne.benchmark.records import Record, append, finished, outdated, read
+from bne.benchmark.records import append, finished, outdated, read
 from bne.errors import DataError
 from bne.recipes.schema import Averaging
 from tests.benchmark.examples import item, record
@@ -28,11 +28,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert (first["digest"], first["seed"]) == (item("deepall", "photo").digest, 0)
 
 
-def test_no_file_is_no_records(tmp_path: Path) -> None:
+def test_no_file_is_no_records_and_a_folder_is_no_file(tmp_path: Path) -> None:
     assert read(tmp_path / "records.jsonl") == []
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no file of records"):
         read(tmp_path)
 
@@ -111,20 +108,19 @@ def test_a_run_is_found_by_what_it_is_not_by_its_name() -> None:
         assert finished([done], other) is None
 
 
-def with_materials(weights: str | None, images: str | None) -> Record:
-    return record(item("bne", "photo"), 900, materials={"weights": weights, "images": images})
-
-
-def test_other_weights_or_images_are_another_run() -> None:
-    wanted = dataclasses.replace(item("bne", "photo"), materials={"weights": "a", "images": "b"})
-    for materials, same in (
-        (("a", "b"), True),
-        ((None, "b"), True),  # not known
-        (("x", "b"), False),
-        (("a", "x"), False),
-    ):
-        assert (finished([with_materials(*materials)], wanted) is not None) == same
-    assert finished([with_materials("x", "y")], item("bne", "photo")) is not None
+@pytest.mark.parametrize(
+    ("weights", "same"),
+    [("a", True), (None, True), ("x", False)],  # None: not known
+)
+@pytest.mark.parametrize("images", ["b", "x"])
+def test_other_weights_or_images_are_another_run(
+    weights: str | None, same: bool, images: str
+) -> None:
+    plain = item("bne", "photo")
+    wanted = dataclasses.replace(plain, materials={"weights": "a", "images": "b"})
+    done = record(plain, 900, materials={"weights": weights, "images": images})
+    assert (finished([done], wanted) is not None) == (same and images == "b")
+    assert finished([done], plain) is not None
 
 
 def test_a_table_of_the_latent_space_needs_an_analysis() -> None:
