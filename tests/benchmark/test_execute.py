@@ -14,7 +14,6 @@ from filelock import FileLock
 from PIL import Image
 
 from bne.benchmark import execute as benchmark
-from bne.benchmark import execute as runs
 from bne.benchmark.execute import DIED, Job, Outcome, execute, run_folder
 from bne.benchmark.plan import Item
 from bne.benchmark.records import read
@@ -42,27 +41,10 @@ def write_pictures(root: Path, count: int = 6) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture
-def job(data: Path, tmp_path: Path) -> Job:
-    return Job(data, tmp_path / "cache", tmp_path / "out", tmp_path / "records.jsonl")
-
-
 def item(method: str, target: str = "photo", **changes: object) -> Item:
-    settings: dict[str, object] = {
-        "backbone": "small_cnn",
-        "weights": None,
-        "exact_statistics": False,
-        "per_domain": 4,
-        "resize": 32,
-        "validation": 0.2,
-        "head": HeadPhase(epochs=1),
-        "train": Phase(epochs=2, warm_up=1),
-    }
+    settings: dict[str, object] = {"backbone": "small_cnn", "weights": None, "resize": 32}
+    settings |= {"exact_statistics": False, "per_domain": 4, "validation": 0.2}
+    settings |= {"head": HeadPhase(epochs=1), "train": Phase(epochs=2, warm_up=1)}
     return Item("test", method, Recipe(method=method, target=(target,), **{**settings, **changes}))
 
 
@@ -70,7 +52,9 @@ def test_a_domain_named_like_a_path_has_its_folder_with_the_others(job: Job) -> 
     assert run_folder(item("bne", "../../evil"), job.out).parent == job.out
 
 
-def test_runs_are_recorded_with_all_that_tables_need(job: Job) -> None:
+def test_runs_are_recorded_with_all_that_tables_need_and_not_repeated(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = [item("deepall"), item("bne")]
     outcomes = list(execute(plan, job))
     assert [outcome.problem for outcome in outcomes] == ["", ""]
@@ -87,13 +71,9 @@ def test_runs_are_recorded_with_all_that_tables_need(job: Job) -> None:
     assert list(records[1].analysis["branches"]) == ["art", "sketch"]
     assert list(job.out.iterdir()) == []  # no network is kept unless asked for
 
-
-def test_a_recorded_run_is_not_repeated(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    list(execute([item("deepall")], job))
     before = job.records.read_bytes()
     monkeypatch.setattr("bne.training.run.run", None)
-    (outcome,) = execute([item("deepall")], job)
-    assert outcome.record == read(job.records)[0]
+    assert [outcome.record for outcome in execute(plan, job)] == records
     assert job.records.read_bytes() == before
 
 
@@ -140,12 +120,15 @@ def test_an_interrupted_run_goes_on_where_it_was(job: Job, monkeypatch: pytest.M
     assert resumed.record.analysis == alone.record.analysis
 
 
-@pytest.mark.parametrize("parallel", [2, 3])
-def test_a_process_that_dies_does_not_stop_the_others(
-    parallel: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(benchmark, "attempt", workers.attempt)
     monkeypatch.setattr(benchmark, "_start_worker", workers.start)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("parallel", [2, 3])
+def test_a_process_that_dies_does_not_stop_the_others(parallel: int) -> None:
     items = ["a", "b", "deadly", "c", "deadly too", "d"]
     told = list(execute(items, SimpleNamespace(parallel=parallel)))
     deaths = {one.item: one.problem for one in told if isinstance(one, Outcome)}
@@ -153,12 +136,9 @@ def test_a_process_that_dies_does_not_stop_the_others(
     assert sorted(one for one in told if isinstance(one, str)) == [f"done: {i}" for i in "abcd"]
 
 
+@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_processes(
-    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(benchmark, "attempt", workers.attempt)
-    monkeypatch.setattr(benchmark, "_start_worker", workers.start)
+def test_a_signal_ends_all_processes(number: signal.Signals) -> None:
     before = signal.getsignal(number)
     outcomes = execute(["a", "endless", "endless", "b"], SimpleNamespace(parallel=2))
     assert next(outcomes) == "done: a"
@@ -173,10 +153,9 @@ def test_a_signal_ends_all_processes(
 
 def test_the_same_run_is_never_at_work_twice(job: Job) -> None:
     one = item("deepall")
-    job.out.mkdir()
     lock = run_folder(one, job.out)
     with FileLock(lock.with_name(f"{lock.name}.lock")):
-        worker = threading.Thread(target=runs.attempt, args=(one, job))
+        worker = threading.Thread(target=benchmark.attempt, args=(one, job))
         worker.start()
         worker.join(0.5)
         assert worker.is_alive()

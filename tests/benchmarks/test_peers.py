@@ -88,11 +88,8 @@ def test_erm_trains_and_freezes_batch_norm_if_asked(peers, small, frozen, own, c
     network = step.func.__self__ if own else getclosurevars(step.func).nonlocals["network"]
     before = copy.deepcopy(network.state_dict())
     loss = step()["loss"] if own else step()
-    changed = {
-        name.split(".", 1)[1]
-        for name, value in network.state_dict().items()
-        if not value.equal(before[name])
-    }
+    after = network.state_dict().items()
+    changed = {name.split(".", 1)[1] for name, value in after if not value.equal(before[name])}
     assert loss > 0
     assert {"conv1.weight", "fc.weight" if own else "weight"} <= changed
     assert ("bn1.running_mean" in changed) is not frozen

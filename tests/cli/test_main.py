@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bne import cli
-from tests.cli.test_data_check import bne
+from tests.cli.command import bne, refusal
 from tests.data.small import names, write
 
 
@@ -16,8 +16,7 @@ def test_a_library_that_is_missing_is_one_sentence(tmp_path: Path, library: str)
     command = [sys.executable, "-c", code, "data", "check", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1
-    sentence = f"Error: {library} is not installed; pip install 'bne[cli]' brings it.\n"
-    assert done.stderr == sentence
+    assert done.stderr == f"Error: {library} is not installed; pip install 'bne[cli]' brings it.\n"
 
 
 @pytest.mark.parametrize(
@@ -27,11 +26,8 @@ def test_a_library_that_is_missing_is_one_sentence(tmp_path: Path, library: str)
         (["benchmark", "--seeds", 10**9, "--dry-run"], "--seeds"),
     ],
 )
-def test_an_argument_that_cannot_be_meant_is_refused_at_once(
-    arguments: list[object], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert bne(*arguments) == 2
-    assert f"Invalid value for '{named}'" in capsys.readouterr().err
+def test_a_number_that_cannot_be_meant_is_refused(arguments: list[object], named: str) -> None:
+    assert f"Invalid value for '{named}'" in bne(*arguments, code=2).err
 
 
 @pytest.mark.parametrize(
@@ -43,7 +39,7 @@ def test_an_argument_that_cannot_be_meant_is_refused_at_once(
     ],
 )
 def test_an_empty_argument_is_no_path(arguments: list[str], named: str) -> None:
-    assert bne(*arguments) == f"Error: {named} is empty; give a value, or leave it out."
+    bne(*arguments, code=f"Error: {named} is empty; give a value, or leave it out.")
 
 
 @pytest.mark.parametrize(
@@ -56,21 +52,16 @@ def test_only_libraries_that_we_need_are_asked_for(name: str | None, library: st
 
 
 def test_what_is_wrong_in_every_process_is_said_by_the_first(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heard: list[str] = []
-
     def ended(seconds: float) -> None:  # as by torchrun, when the first process has failed
-        heard.append(capsys.readouterr().err)
         raise SystemExit(143)
 
+    command = ("train", "--data", "nowhere", "--target", "sketch")
     monkeypatch.setattr(cli.time, "sleep", ended)
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert bne("train", "--data", "nowhere", "--target", "sketch") == 1
-    assert capsys.readouterr().err.startswith("Error: nowhere")
+    assert refusal(*command).startswith("Error: nowhere")
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert bne("train", "--data", "nowhere", "--target", "sketch") == 143
-    assert heard == [""]
+    assert bne(*command, code=143).err == ""
     monkeypatch.setattr(cli.time, "sleep", lambda seconds: None)  # the first has not failed
-    assert bne("train", "--data", "nowhere", "--target", "sketch") == 1
-    assert capsys.readouterr().err.startswith("Error: nowhere")
+    assert refusal(*command).startswith("Error: nowhere")
