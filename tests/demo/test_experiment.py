@@ -4,45 +4,31 @@ import pytest
 import torch
 
 from bne.demo import METHODS, Settings, compare, experiment
+from bne.demo.digits import load
 from bne.demo.experiment import fit, run
 from bne.training.loop import TrainingStep
+from tests.training.small import blackened, mislabelled
 
 pytest.importorskip("sklearn")
 
 
 @pytest.fixture(scope="module")
 def digits():
-    from bne.demo.digits import load
-
     return load()
 
 
 SETTINGS = Settings(warm_up_steps=1, distance_steps=1)
 
 
-def poisoned(prepared, target):
-    """The same images, but every label of the target is wrong."""
-    files = list(prepared.images.files)
-    for index in prepared.images.indices_of([target]):
-        files[index] = dataclasses.replace(files[index], label=(files[index].label + 1) % 10)
-    images = dataclasses.replace(prepared.images, files=tuple(files))
-    return dataclasses.replace(prepared, images=images)
-
-
 @pytest.mark.parametrize("name", METHODS)
 def test_target_labels_and_images_never_reach_training(digits, name):
     target = digits.images.domains[0]
-    changed = poisoned(digits, target)
-    pixels = changed.pixels.clone()
-    pixels[changed.images.indices_of([target])] = 0
-    changed = dataclasses.replace(changed, pixels=pixels)
+    changed = blackened(mislabelled(digits, target), target)
     states = [fit(d, target, 0, name, SETTINGS)[0].state_dict() for d in (digits, changed)]
-    assert states[0].keys() == states[1].keys()
-    for key, value in states[0].items():
-        torch.testing.assert_close(value, states[1][key], rtol=0, atol=0)
+    torch.testing.assert_close(*map(dict, states), rtol=0, atol=0)
 
     source = digits.images.domains[1]  # the test can fail: a source's labels do reach it
-    other = fit(poisoned(digits, source), target, 0, name, SETTINGS)[0].state_dict()
+    other = fit(mislabelled(digits, source), target, 0, name, SETTINGS)[0].state_dict()
     assert any(not torch.equal(value, other[key]) for key, value in states[0].items())
 
 
@@ -50,6 +36,7 @@ def test_both_methods_start_from_the_same_weights(digits):
     still = dataclasses.replace(SETTINGS, learning_rate=0.0)
     target = digits.images.domains[0]
     deepall, ours = (fit(digits, target, 1, name, still)[0] for name in METHODS)
+    assert ours.distance_training  # with which it ends
     for one, other in zip(deepall.parameters(), ours.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
     again = fit(digits, target, 2, METHODS[0], still)[0]
@@ -86,11 +73,6 @@ def test_both_methods_have_the_same_budget(digits, monkeypatch):
         assert how == our_how  # the optimiser, its learning rate and all else of it
     rates = {how[1][0]["lr"] for _, how in deepall}
     assert len(rates) == 5  # the schedule is part of what is compared
-
-
-def test_training_ends_with_distance_training(digits):
-    method, _ = fit(digits, digits.images.domains[0], 0, "BNE", SETTINGS)
-    assert method.distance_training
 
 
 def test_every_target_seed_and_method_has_an_outcome(digits):

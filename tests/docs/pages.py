@@ -17,19 +17,12 @@ LANGUAGES = {"python", "bash", "yaml", "text"}
 
 @dataclass(frozen=True)
 class Block:
-    """A code block.
+    """A code block."""
 
-    Attributes:
-        place: the page and the line it begins at.
-        language: empty if none is named.
-        text: what stands in it.
-        not_run: why it is not run; None if it is.
-    """
-
-    place: str
-    language: str
+    place: str  # the page and the line it begins at
+    language: str  # empty if none is named
     text: str
-    not_run: str | None
+    not_run: str | None  # why it is not run; None if it is
 
     @property
     def executed(self) -> bool:

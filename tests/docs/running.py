@@ -20,15 +20,8 @@ from bne.cli.app import app
 from bne.recipes import files
 from tests.docs.pages import ROOT, blocks
 
-SMALL = {
-    "backbone": "small_cnn",
-    "weights": None,
-    "calibrate": False,
-    "resize": 32,
-    "per_domain": 4,
-    "epoch": 1,
-    "validation": 0.25,
-}
+SMALL = {"backbone": "small_cnn", "weights": None, "calibrate": False, "resize": 32}
+SMALL |= {"per_domain": 4, "epoch": 1, "validation": 0.25}
 SHORT = {"head": {"epochs": 1}, "train": {"epochs": 1, "warm_up": 0}}
 
 

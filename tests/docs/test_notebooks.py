@@ -15,14 +15,6 @@ def cells(name: str) -> list[dict[str, Any]]:
     return [c for c in json.loads((FOLDER / name).read_text())["cells"] if c["cell_type"] == "code"]
 
 
-def run(name: str) -> dict[str, Any]:
-    """Carries out all code; the result is what a kernel would then hold."""
-    names: dict[str, Any] = {"__name__": "__main__"}
-    for number, cell in enumerate(cells(name)):
-        exec(compile("".join(cell["source"]), f"{name}[{number}]", "exec"), names)
-    return names
-
-
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.name)
 def test_no_outputs_are_stored(path: Path) -> None:
     assert cells(path.name)
@@ -32,7 +24,9 @@ def test_no_outputs_are_stored(path: Path) -> None:
 @pytest.mark.slow
 def test_the_digits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "agg")
-    names = run("digits.ipynb")
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for number, cell in enumerate(cells("digits.ipynb")):
+        exec(compile("".join(cell["source"]), f"digits.ipynb[{number}]", "exec"), names)
     accuracy, unseen = names["accuracy"], names["unseen"]
     assert accuracy["BNE"] > accuracy["DeepAll"] > 20  # where chance has 10
     assert unseen.domains == ("blueprint", "chalk", "ink")

@@ -1,8 +1,10 @@
 """The site: what its hooks make, and how it behaves in a real browser."""
 
+import runpy
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,12 +20,7 @@ from tests.docs.running import commands
 @pytest.fixture(scope="module")
 def hooks() -> Any:
     pytest.importorskip("mkdocs", reason="needs mkdocs")
-    from importlib.util import module_from_spec, spec_from_file_location
-
-    spec = spec_from_file_location("hooks", ROOT / "docs" / "hooks.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "hooks.py")))
 
 
 def test_the_page_of_commands_has_every_command_and_option(hooks: Any) -> None:

@@ -67,8 +67,7 @@ def analysis(
     """Of a method with random weights, on all its images unless `images` says otherwise."""
     options = settings.pop("options", {})
     model = trained(method, **options)
-    info = ModelInfo(
-        "small_cnn", CLASSES, SOURCES, method, options, model.transform.to_dict(), None
-    )
+    transform = model.transform.to_dict()
+    info = ModelInfo("small_cnn", CLASSES, SOURCES, method, options, transform, None)
     given = model.method, model.transform, info, model.prepared, domains
     return model, analyse_images(*given, **settings)

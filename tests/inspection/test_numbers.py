@@ -55,14 +55,12 @@ def test_shares_add_up_and_bins_hold_every_image() -> None:
     _, found = analysis()
     for domain, row in found.numbers["similarity_share"].items():
         assert sum(row.values()) == pytest.approx(1)
-        assert max(row, key=row.get) == max(
-            found.numbers["similarity"][domain], key=found.numbers["similarity"][domain].get
-        )
+        similarity = found.numbers["similarity"][domain]
+        assert max(row, key=row.get) == max(similarity, key=similarity.get)
     for domain, bins in found.numbers["reliability"].items():
         score = found.numbers["accuracy"]["prediction"][domain]
         assert sum(b["images"] for b in bins) == score["images"]
-        right = sum(b["images"] * b["accuracy"] for b in bins)
-        assert right == pytest.approx(score["correct"])
+        assert sum(b["images"] * b["accuracy"] for b in bins) == pytest.approx(score["correct"])
 
 
 def test_examples_are_the_extremes_of_each_domain() -> None:

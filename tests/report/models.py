@@ -17,20 +17,10 @@ def epochs(sources: tuple[str, ...], target: str, shift: int = 0) -> tuple[Epoch
     for number, stage in enumerate(STAGES, start=1):
         rights = {d: 30 + 10 * k + 6 * number + shift for k, d in enumerate(sources)}
         phase = "head" if stage == "head" else "train"
-        found.append(
-            Epoch(
-                phase=phase,
-                epoch=number if phase == "head" else number - 2,
-                stage=stage,
-                steps=5,
-                loss=2 / number,
-                learning_rate=1e-3,
-                seconds=1.0,
-                images_per_second=100.0,
-                validation={d: Score(right, 100) for d, right in rights.items()},
-                target={target: Score(30 + 3 * number + shift, 200)},
-            )
-        )
+        epoch = number if phase == "head" else number - 2
+        validation = {d: Score(right, 100) for d, right in rights.items()}
+        scores = validation, {target: Score(30 + 3 * number + shift, 200)}
+        found.append(Epoch(phase, epoch, stage, 5, 2 / number, 1e-3, 1.0, 100.0, *scores))
     return tuple(found)
 
 

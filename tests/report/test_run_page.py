@@ -33,7 +33,7 @@ def written(analysed, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return write_report(tmp_path_factory.mktemp("analysis"), analysed[1])
 
 
-def test_every_figure_is_a_png_and_a_pdf(written: list[Path]) -> None:
+def test_every_figure_is_a_png_and_a_pdf_and_the_page_asks_for_nothing(written: list[Path]) -> None:
     maps = ["map-all-layers", "map-bn2"]
     figures = [*maps, "similarity", "accuracy", "layers", "calibration", "confusion"]
     folder = written[0].parent
@@ -45,9 +45,6 @@ def test_every_figure_is_a_png_and_a_pdf(written: list[Path]) -> None:
     names = [f"{name}.{form}" for name in figures for form in ("png", "pdf")]
     assert [path.name for path in written] == ["index.html", "analysis.json", *names]
     assert {path.name for path in folder.iterdir()} == {path.name for path in written}
-
-
-def test_the_page_holds_everything_and_asks_for_nothing(written: list[Path]) -> None:
     text = written[0].read_text()
     page = Reader(text)
     assert len(text) < 15_000_000
@@ -123,12 +120,9 @@ def test_curves_have_every_epoch_and_stage() -> None:
     epochs = [*others, last, replace(last, statistics="exact", loss=float("nan"))]
     drawn = curves(epochs, looks(["art", "photo", "sketch"], ["art", "photo"]))
     assert drawn.loss[0].y == [2, 1, 0.6667, 0.5, 0.4, 0.3333, None]
+    names = {"warm-up": (3, 4), "distance training": (5, 6), "exact statistics": (7, 7)}
     assert drawn.stages == stages(epochs)
-    assert drawn.stages[1:] == [
-        Stage("warm-up", 3, 4),
-        Stage("distance training", 5, 6),
-        Stage("exact statistics", 7, 7),
-    ]
+    assert drawn.stages[1:] == [Stage(name, *ends) for name, ends in names.items()]
     assert [line.dash for line in drawn.accuracy] == ["solid", "solid", "dash"]
     assert drawn.accuracy[-1].y == [16.5, 18, 19.5, 21, 22.5, 24, 24]
 
@@ -171,9 +165,8 @@ def test_an_image_has_few_bars_however_many_domains() -> None:
 def test_answers_are_named_whatever_their_number() -> None:
     one = {"a": {"correct": 1, "images": 1}}
     named = list(answers({"prediction": one, "by_rank": [one] * 122}))
-    assert [named[k].split()[0] for k in (2, 3, 11, 12, 13, 21, 122)] == [
-        *("2nd", "3rd", "11th", "12th", "13th", "21st", "122nd")
-    ]
+    shown = " ".join(named[k].split()[0] for k in (2, 3, 11, 12, 13, 21, 122))
+    assert shown == "2nd 3rd 11th 12th 13th 21st 122nd"
 
 
 def test_many_noisy_thumbnails_keep_to_their_budget() -> None:

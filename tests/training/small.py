@@ -1,5 +1,9 @@
 """Runs that take a second: a tiny network with dropout, and images of four domains."""
 
+import os
+import signal
+import subprocess
+import sys
 from collections import OrderedDict
 from dataclasses import replace
 from functools import partial
@@ -15,6 +19,7 @@ from bne.models.registry import Backbone, Preprocessing
 from bne.recipes.inputs import Inputs
 from bne.recipes.schema import HeadPhase, Optimiser, Phase, Recipe
 from bne.training import run as engine
+from bne.training.events import Epoch, Listener
 from bne.training.folder import Result
 
 DOMAINS = ("art", "cartoon", "photo", "sketch")
@@ -78,20 +83,58 @@ def recipe(method: str = "bne", **changes: object) -> Recipe:
     return replace(base, **changes)
 
 
-def run(
-    recipe: Recipe,
-    prepared: PreparedImages,
-    folder: Path,
-    split_file: Path | None = None,
-    allow_gaps: bool = False,
-    **how: object,
-) -> Result:
+def run(recipe: Recipe, prepared: PreparedImages, folder: Path, **how: object) -> Result:
     """A run of a recipe on prepared images."""
-    inputs = Inputs.of(recipe, prepared.images, split_file, allow_gaps=allow_gaps)
-    return engine.run(inputs, prepared, folder, **how)
+    data = {key: how.pop(key) for key in ("split_file", "allow_gaps") if key in how}
+    return engine.run(Inputs.of(recipe, prepared.images, **data), prepared, folder, **how)
 
 
 def tensors(path: Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     return load_file(path)
+
+
+def timeless(epochs: list[Epoch]) -> list[Epoch]:
+    return [replace(epoch, seconds=0, images_per_second=0) for epoch in epochs]
+
+
+def only(prepared: PreparedImages, numbers: list[int]) -> PreparedImages:
+    """Some of the images."""
+    return replace(
+        prepared, images=prepared.images.select(numbers), pixels=prepared.pixels[numbers]
+    )
+
+
+def mislabelled(prepared: PreparedImages, domain: str) -> PreparedImages:
+    """The same images, but every label of the domain is wrong."""
+    files, classes = list(prepared.images.files), len(prepared.images.classes)
+    for index in prepared.images.indices_of([domain]):
+        files[index] = replace(files[index], label=(files[index].label + 1) % classes)
+    return replace(prepared, images=replace(prepared.images, files=tuple(files)))
+
+
+def blackened(prepared: PreparedImages, domain: str) -> PreparedImages:
+    """The same labels, but every image of the domain is black."""
+    pixels = prepared.pixels.clone()
+    pixels[prepared.images.indices_of([domain])] = 0
+    return replace(prepared, pixels=pixels)
+
+
+class StopAt(Listener):
+    """Presses Ctrl-C at a step, in the one process that has listeners."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def stepped(self, step):
+        if step.total_step == self.step:
+            signal.raise_signal(signal.SIGINT)
+
+
+def in_another_process(module: str, *arguments: str) -> str:
+    """What a module of the tests prints, run as a program."""
+    command = [sys.executable, "-m", f"tests.training.{module}", *arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    root = Path(__file__).parents[2]
+    return subprocess.check_output(command, cwd=root, env=environment, text=True)

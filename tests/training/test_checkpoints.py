@@ -1,7 +1,6 @@
-import dataclasses
 import json
 import logging
-import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,11 +9,10 @@ from safetensors.torch import save_file
 from bne.errors import Interrupted, TrainingError
 from bne.training import checkpoints
 from bne.training.checkpoints import Checkpoint
-from bne.training.events import Listener
 from bne.training.folder import RunFolder
 from bne.training.identity import Identity, settings_of
 from tests.training import small
-from tests.training.small import run
+from tests.training.small import StopAt, run
 
 
 def checkpoint(step: int) -> Checkpoint:
@@ -59,7 +57,6 @@ def test_damage_is_noticed_and_the_one_before_is_used(folder, caplog, name, dama
     with caplog.at_level(logging.WARNING):
         assert checkpoints.newest(folder).state["step"] == 10
     assert "step-00000015 cannot be read" in caplog.text
-    assert "Going on from" in caplog.text
     assert "step-00000010" in caplog.text
 
 
@@ -73,7 +70,7 @@ def test_if_all_are_damaged_nothing_is_resumed(folder) -> None:
 def test_another_format_is_named(folder) -> None:
     path = folder / "step-00000015" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-    with pytest.raises(TrainingError, match="format 99"):
+    with pytest.raises(TrainingError, match="format is 99"):
         checkpoints.read(path.parent)
 
 
@@ -81,15 +78,6 @@ def test_the_newest_two_are_kept(folder) -> None:
     checkpoints.write(folder / "step-00000020", checkpoint(20))
     checkpoints.prune(folder)
     assert [p.name for p in checkpoints.all_of(folder)] == [f"step-{s:08d}" for s in (15, 20)]
-
-
-class StopAt(Listener):
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def stepped(self, step):
-        if step.total_step == self.step:
-            signal.raise_signal(signal.SIGINT)
 
 
 @pytest.fixture
@@ -109,25 +97,15 @@ def test_ctrl_c_saves_and_says_how_to_go_on(unfinished) -> None:
     assert len(run(small.recipe(), images, folder, resume=True).epochs) == 6
 
 
-def changed(images, **fields):
-    found = dataclasses.replace(images.images, **fields)
-    return dataclasses.replace(images, images=found)
-
-
 def test_other_classes_domains_images_and_recipes_are_spelled_out(unfinished) -> None:
     folder, images = unfinished
-    files = images.images.files
-    for other, message in (
-        (changed(images, classes=("dog", "house", "pear")), r"classes is .*'tree'.*'pear'"),
-        (
-            changed(images, ("art", "film", "photo", "sketch"), own_branch=True),
-            r"training images.film is None there",
-        ),
-        (
-            changed(images, files=(*files[1:], files[0])),
-            r"training images.art is '18 of digest .*' there and '1\d of digest ",
-        ),
+    first, *others = images.images.files
+    for changes, message in (
+        ({"classes": ("dog", "house", "pear")}, r"classes is .*'tree'.*'pear'"),
+        ({"domains": ("art", "film", "photo", "sketch")}, r"training images.film is None there"),
+        ({"files": (*others, first)}, r"images.art is '18 of digest .*' there and '1\d of digest "),
     ):
+        other = replace(images, images=replace(images.images, **changes))
         with pytest.raises(TrainingError, match=message):
             run(small.recipe(), other, folder, resume=True)
     recipe = (folder / "recipe.yaml").read_text()  # which people may change
@@ -136,24 +114,17 @@ def test_other_classes_domains_images_and_recipes_are_spelled_out(unfinished) ->
         run(small.recipe(seed=5), images, folder, resume=True)
 
 
-def without(images, domain: str):
-    """All but one image of a domain."""
-    (gone, *_) = images.images.indices_of([domain])
-    kept = [number for number in range(len(images.images)) if number != gone]
-    return dataclasses.replace(
-        images, images=images.images.select(kept), pixels=images.pixels[kept]
-    )
-
-
 @pytest.mark.parametrize("domain", ["photo", "sketch"])
 @pytest.mark.parametrize("finished", [False, True])
 def test_the_result_of_other_images_is_not_given_for_these(unfinished, domain, finished) -> None:
     folder, images = unfinished
+    gone, *_ = images.images.indices_of([domain])
+    fewer = small.only(images, [number for number in range(len(images)) if number != gone])
     if finished:
         run(small.recipe(), images, folder, resume=True)
     message = rf"holds another run \(.* images\.{domain} is '\d+ of digest .* choose another"
     with pytest.raises(TrainingError, match=message):
-        run(small.recipe(), without(images, domain), folder, resume=True)
+        run(small.recipe(), fewer, folder, resume=True)
     assert run(small.recipe(), images, folder, resume=True).epochs
 
 

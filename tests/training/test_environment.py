@@ -17,14 +17,8 @@ def git(folder: Path, *arguments: str) -> str:
     identity = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     for role in ("AUTHOR", "COMMITTER"):
         identity |= {f"GIT_{role}_NAME": "A", f"GIT_{role}_EMAIL": "a@example.org"}
-    done = subprocess.run(
-        ["git", "-C", folder, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, **identity},
-    )
-    return done.stdout.strip()
+    command = ["git", "-C", folder, *arguments]
+    return subprocess.check_output(command, text=True, env={**os.environ, **identity}).strip()
 
 
 @pytest.fixture
@@ -51,9 +45,7 @@ def test_versions_are_those_that_run() -> None:
     assert json.loads(json.dumps(found)) == found
 
 
-def test_the_commit_is_that_of_the_checkout_and_says_when_files_were_changed(
-    package: Path,
-) -> None:
+def test_the_commit_says_when_files_were_changed(package: Path) -> None:
     commit = git(package, "rev-parse", "HEAD")
     git(package, "tag", "v1")
     assert describe("cpu", None)["commit"] == commit
@@ -61,18 +53,14 @@ def test_the_commit_is_that_of_the_checkout_and_says_when_files_were_changed(
     assert describe("cpu", None)["commit"] == f"{commit}-dirty"
 
 
-def test_the_commit_of_something_else_is_not_ours(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_commit_of_something_else_is_not_ours(package: Path, monkeypatch) -> None:
     installed = package.parents[1] / ".venv" / "bne"
     installed.mkdir(parents=True)
     monkeypatch.setattr(bne, "__file__", str(installed / "__init__.py"))
     assert describe("cpu", None)["commit"] is None
 
 
-def test_without_git_or_a_checkout_there_is_no_commit(
-    package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_git_or_a_checkout_there_is_no_commit(package, tmp_path, monkeypatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "")
         assert describe("cpu", None)["commit"] is None
@@ -81,9 +69,7 @@ def test_without_git_or_a_checkout_there_is_no_commit(
     assert describe("cpu", None)["commit"] is None
 
 
-def test_a_checksum_of_the_code_tells_versions_apart_without_git(
-    package: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_checksum_of_the_code_tells_versions_apart_without_git(package, monkeypatch) -> None:
     (package / "b").mkdir()
     (package / "b" / "code.py").write_text("x = 1\n")
     (package / "b.yaml").write_text("y: 2\n")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bne.benchmark.plan import choose, plan
+from bne.data.images import ImageSet
 from bne.data.sources import open_images
 from bne.errors import TrainingError
 from bne.recipes.inputs import Inputs
@@ -19,9 +20,8 @@ from tests.data.small import names, write
 from tests.training import small
 
 EARLIER = Path(__file__).parent / "earlier_run"
-RECIPE = Recipe(
-    target=("photo",), weights=None, train=Phase(epochs=20, warm_up=6), exact_statistics=False
-)
+PHASE = Phase(epochs=20, warm_up=6)
+RECIPE = Recipe(target=("photo",), weights=None, train=PHASE, exact_statistics=False)
 SETTINGS = settings_of(RECIPE)
 
 
@@ -42,9 +42,9 @@ def test_an_option_at_its_default_changes_nothing() -> None:
         ({"seed": 1}, "seed is 0 there and 1 here"),
         ({"target": ("sketch",)}, "target is ['photo'] there and ['sketch'] here"),
         ({"method": "bne-a"}, "method is 'bne' there"),
-        ({"train": Phase(epochs=20, warm_up=7)}, "train.warm_up is 6 there and 7 here"),
+        ({"train": replace(PHASE, warm_up=7)}, "train.warm_up is 6 there and 7 here"),
         (
-            {"train": Phase(epochs=20, warm_up=6, optimiser=Optimiser(learning_rate=2e-4))},
+            {"train": replace(PHASE, optimiser=Optimiser(learning_rate=2e-4))},
             "train.optimiser.learning_rate is 0.001 there and 0.0002 here",
         ),
         ({"weights": "torchvision"}, "weights is None there and 'torchvision' here"),
@@ -63,10 +63,7 @@ def test_a_record_from_before_a_setting_or_option_existed_still_counts() -> None
     old = settings_of(RECIPE)
     del old["patience"], old["train"]["optimiser"]["clip"], old["options"]["layers"]
     assert digest(old) == digest(SETTINGS)
-
-
-def test_what_recipes_no_longer_know_counts_for_nothing() -> None:
-    old = settings_of(RECIPE)
+    # What recipes no longer know counts for nothing.
     old |= {"compile": True, "head": {**old["head"], "warm_up": 3}}
     old["options"] |= {"synchronise": False}
     assert Identity(old).may_be(Identity(SETTINGS))
@@ -96,28 +93,25 @@ def test_weights_and_images_are_known_by_what_they_hold(tmp_path: Path) -> None:
     assert nothing.materials == {"weights": None, "images": None}
 
 
-def identity(recipe: Recipe) -> Identity:
-    return Identity.of(Inputs.of(recipe, small.images().images), None)
-
-
-def test_it_survives_its_file() -> None:
-    one = identity(small.recipe())
-    assert Identity.from_dict(json.loads(json.dumps(asdict(one)))) == one
+def identity(recipe: Recipe, images: ImageSet) -> Identity:
+    one = Identity.of(Inputs.of(recipe, images), None)
+    assert Identity.from_dict(json.loads(json.dumps(asdict(one)))) == one  # it survives its file
+    return one
 
 
 def test_a_folder_of_the_version_before_is_the_same_run_and_shown(tmp_path: Path) -> None:
+    images = small.images().images
     folder = shutil.copytree(EARLIER, tmp_path / "run")
     result = Result.from_dict(json.loads((folder / "result.json").read_text()))
-    assert RunFolder(folder).check(identity(small.recipe()), resume=False) == result
+    assert RunFolder(folder).check(identity(small.recipe(), images), resume=False) == result
+    fewer = replace(images, files=images.files[1:])
     for other, words in (
-        (small.recipe(seed=4), "seed is 3 there and 4 here"),
-        (small.recipe(validation=0.5), "validation is 0.25 there and 0.5 here"),
+        (identity(small.recipe(seed=4), images), "seed is 3 there and 4 here"),
+        (identity(small.recipe(validation=0.5), images), "validation is 0.25 there and 0.5 here"),
+        (identity(small.recipe(), fewer), r"training images\.art is '18 of digest"),
     ):
         with pytest.raises(TrainingError, match=words):
-            RunFolder(folder).check(identity(other), resume=True)
-    fewer = replace(small.images().images, files=small.images().images.files[1:])
-    with pytest.raises(TrainingError, match=r"training images\.art is '18 of digest"):
-        RunFolder(folder).check(Identity.of(Inputs.of(small.recipe(), fewer), None), resume=True)
+            RunFolder(folder).check(other, resume=True)
     shown = read_training(folder)
     assert (shown.result, list(shown.epochs), shown.left_out) == (result, result.epochs, ())
     assert shown.settings["train"]["warm_up"] == 2

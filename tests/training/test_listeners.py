@@ -3,6 +3,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -113,26 +114,9 @@ def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
     assert series("target-exact/sketch") == [(3, 25)]
 
 
-class Wandb:
-    """Stands in for the module `wandb`, and for its run."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, dict]] = []
-        self.summary: dict[str, float] = {}
-
-    def init(self, **arguments: object) -> "Wandb":
-        self.calls.append(("init", arguments))
-        return self
-
-    def log(self, values: dict[str, float], step: int) -> None:
-        self.calls.append(("log", {"step": step, **values}))
-
-    def finish(self) -> None:
-        self.calls.append(("finish", {}))
-
-
 def test_weights_and_biases_hears_all_and_knows_a_resumed_run(tmp_path, monkeypatch) -> None:
-    module = Wandb()
+    module = Mock(summary={})  # which is its own run
+    module.init.return_value = module
     monkeypatch.setitem(sys.modules, "wandb", module)
     for number in (1, 2):
         with closing(WeightsAndBiases()) as listener:
@@ -141,14 +125,14 @@ def test_weights_and_biases_hears_all_and_knows_a_resumed_run(tmp_path, monkeypa
     with closing(WeightsAndBiases()) as listener:
         listener.started(start(tmp_path))
         listener.finished(RESULT)
-    names = [name for name, _ in module.calls]
+    names = [name for name, *_ in module.method_calls]
     assert names == ["init", "log", "finish"] * 2 + ["init", "finish"]
-    begun = [arguments for name, arguments in module.calls if name == "init"]
+    begun = [call.kwargs for call in module.init.call_args_list]
     assert len({arguments["id"] for arguments in begun}) == 1
     assert begun[0]["config"]["options.distance"] == "uniform"
     assert begun[0]["config"]["train.optimiser.learning_rate"] == 1e-3
-    logged = [arguments for name, arguments in module.calls if name == "log"]
-    assert [(values["step"], values["train/loss"]) for values in logged] == [(2, 0.5), (3, 0.25)]
+    logged = [(call.kwargs["step"], call.args[0]) for call in module.log.call_args_list]
+    assert [(step, values["train/loss"]) for step, values in logged] == [(2, 0.5), (3, 0.25)]
     assert module.summary == {"accuracy-last/sketch": 75.0}
 
 

@@ -51,11 +51,8 @@ def test_damage_is_told_in_one_sentence(tmp_path) -> None:
     folder = tmp_path / "model"
     with pytest.raises(DataError, match="is no model folder"):
         load_model(folder)
-    save_model(
-        folder,
-        snapshot(create("deepall", build("tiny", 3), ["a"]).state_dict()),
-        info("deepall", ["a"]),
-    )
+    tensors = snapshot(create("deepall", build("tiny", 3), ["a"]).state_dict())
+    save_model(folder, tensors, info("deepall", ["a"]))
     data = bytearray((folder / "model.safetensors").read_bytes())
     data[-5] ^= 1
     (folder / "model.safetensors").write_bytes(data)

@@ -8,13 +8,9 @@ import torch
 from bne.methods import create
 from bne.models import build
 from bne.recipes.schema import Optimiser
+from bne.training import optim
 from bne.training.files import snapshot
-from bne.training.optim import (
-    load_optimiser_tensors,
-    make_optimiser,
-    optimiser_tensors,
-    set_learning_rate,
-)
+from bne.training.optim import make_optimiser, set_learning_rate
 from tests.training.small import CLASSES
 
 CPU = torch.device("cpu")
@@ -45,8 +41,7 @@ def test_the_last_layer_learns_faster_and_all_else_is_torch(name: str) -> None:
         set_learning_rate(ours, 1e-2)
         step(small_method, ours, number)
         step(plain, theirs, number)
-    for key, value in plain.state_dict().items():
-        torch.testing.assert_close(small_method.state_dict()[key], value)
+    torch.testing.assert_close(dict(small_method.state_dict()), dict(plain.state_dict()))
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -58,16 +53,16 @@ def test_what_it_remembers_can_be_kept(name: str) -> None:
     set_learning_rate(optimisers[0], 0.1)
     step(methods[0], optimisers[0], 0)
     methods[1].load_state_dict(methods[0].state_dict())
-    kept = snapshot(optimiser_tensors(optimisers[0], methods[0]))
-    load_optimiser_tensors(optimisers[1], methods[1], kept)
+    kept = snapshot(optim.optimiser_tensors(optimisers[0], methods[0]))
+    optim.load_optimiser_tensors(optimisers[1], methods[1], kept)
     for method, optimiser in zip(methods, optimisers, strict=True):
         set_learning_rate(optimiser, 0.1)
         step(method, optimiser, 1)
         for parameter in method.parameters():
             for value in optimiser.state[parameter].values():
                 assert value.ndim == 0 or value.stride() == parameter.stride()
-    for key, value in methods[0].state_dict().items():
-        assert torch.equal(methods[1].state_dict()[key], value)
+    states = [dict(method.state_dict()) for method in methods]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 def test_frozen_parameters_are_left_out() -> None:

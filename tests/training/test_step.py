@@ -29,28 +29,30 @@ def batch():
     return images, torch.randint(5, (12,), generator=generator), DOMAINS
 
 
+def take_steps(method: Plain, rate: float, count: int = 1, **options: object) -> torch.Tensor:
+    """The sum of the losses."""
+    losses = torch.zeros((), dtype=torch.double)
+    step = TrainingStep(method, torch.optim.SGD(method.parameters(), rate), losses, **options)
+    for _ in range(count):
+        step(*batch())
+    return losses
+
+
 def test_parts_add_up_to_the_whole_and_hold_an_equal_share_of_every_domain() -> None:
     torch.manual_seed(0)
-    methods = [Plain(), Plain()]
-    methods[1].load_state_dict(methods[0].state_dict())
-    sums = []
-    for method, parts in zip(methods, (1, PARTS), strict=True):
-        losses = torch.zeros((), dtype=torch.double)
-        optimiser = torch.optim.SGD(method.parameters(), 0.1)
-        TrainingStep(method, optimiser, losses, accumulate=parts)(*batch())
-        sums.append(losses)
-    torch.testing.assert_close(sums[0], sums[1])
-    for key, value in methods[0].state_dict().items():
-        torch.testing.assert_close(methods[1].state_dict()[key], value)
-    assert [d.tolist() for d in methods[1].seen] == [[0, 0, 1, 1, 2, 2]] * PARTS
+    whole = Plain()
+    parts = copy.deepcopy(whole)
+    sums = take_steps(whole, 0.1), take_steps(parts, 0.1, accumulate=PARTS)
+    torch.testing.assert_close(*sums)
+    torch.testing.assert_close(parts.state_dict(), whole.state_dict())
+    assert [d.tolist() for d in parts.seen] == [[0, 0, 1, 1, 2, 2]] * PARTS
 
 
 def test_gradients_are_clipped_by_their_common_norm() -> None:
     torch.manual_seed(0)
     method = Plain()
     plain = copy.deepcopy(method)
-    losses = torch.zeros((), dtype=torch.double)
-    TrainingStep(method, torch.optim.SGD(method.parameters(), 1.0), losses, clip=0.01)(*batch())
+    take_steps(method, 1.0, clip=0.01)
     moved = [
         (after - before).detach().flatten()
         for after, before in zip(method.parameters(), plain.parameters(), strict=True)
@@ -61,8 +63,5 @@ def test_gradients_are_clipped_by_their_common_norm() -> None:
 def test_steps_add_their_losses() -> None:
     torch.manual_seed(0)
     method = Plain()
-    losses = torch.zeros((), dtype=torch.double)
-    step = TrainingStep(method, torch.optim.SGD(method.parameters(), 0.0), losses)
-    step(*batch())
-    step(*batch())
+    losses = take_steps(method, 0.0, count=2)
     torch.testing.assert_close(losses.float(), 2 * method(*batch()).detach())

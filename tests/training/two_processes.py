@@ -5,7 +5,6 @@
 The processes are forks of this one, which has imported everything.
 """
 
-import signal
 import sys
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from bne.errors import Interrupted
 from bne.methods import create, entries
 from bne.recipes.schema import Averaging, Optimiser, Phase
 from bne.training.distributed import Processes, synchronise
-from bne.training.events import Listener
 from bne.training.loop import TrainingStep
 from bne.training.optim import make_optimiser, set_learning_rate
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 from tests.training import small
-from tests.training.small import run
+from tests.training.small import StopAt, run
 
 CPU = torch.device("cpu")
 RUNS = ("bne", "deepall")
@@ -64,24 +62,11 @@ def trained(name: str, processes: Processes) -> dict[str, torch.Tensor]:
     return {**method.state_dict(), "losses": processes.sum(losses) / processes.count}
 
 
-class StopAt(Listener):
-    """Presses Ctrl-C, in the one process that has listeners."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-
-    def stepped(self, step):
-        if step.total_step == self.step:
-            signal.raise_signal(signal.SIGINT)
-
-
 def recipe(method: str = "bne"):
     """Without dropout, which differs from process to process."""
     phase = Phase(4, warm_up=2, optimiser=Optimiser("sgd", 0.02, head_factor=1.0, clip=5.0))
-    averaging = Averaging("ema", decay=0.9)
-    return small.recipe(
-        method, backbone="tiny-dry", train=phase, averaging=averaging, exact_statistics=True
-    )
+    how = {"averaging": Averaging("ema", decay=0.9), "exact_statistics": True}
+    return small.recipe(method, backbone="tiny-dry", train=phase, **how)
 
 
 def work(rank: int, folder: Path) -> None:
