@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common
+from bne.words import RULES
 
 if TYPE_CHECKING:
     from bne.api import TrainedRun
     from bne.recipes.schema import Recipe
     from bne.training.events import Listener
-
-RULES = {
-    "last": "last epoch",
-    "validation": "best on source validation",
-    "oracle": "oracle: chosen on the target",
-}
 
 
 def show_methods(as_json: bool) -> None:
