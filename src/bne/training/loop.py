@@ -6,7 +6,7 @@ import math
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 
@@ -78,10 +78,11 @@ class Head(DeepAll):
         return self.net.train()
 
 
+@dataclass(frozen=True)
 class TrainingStep:
     """Takes one optimiser step a call, and never waits for the device.
 
-    Args:
+    Attributes:
         model: gives the loss; a method, or one that several processes train.
         optimiser: of its parameters, with its learning rate set.
         losses: (), to which the loss of every step is added.
@@ -90,44 +91,27 @@ class TrainingStep:
         autocast: makes the context in which the loss is computed.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        losses: Tensor,
-        *,
-        clip: float | None = None,
-        accumulate: int = 1,
-        autocast: Autocast = nullcontext,
-    ) -> None:
-        self._model = model
-        self._optimiser = optimiser
-        self._losses = losses
-        self._clip = clip
-        self._accumulate = accumulate
-        self._autocast = autocast
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    losses: Tensor
+    clip: float | None = None
+    accumulate: int = 1
+    autocast: Autocast = nullcontext
 
     def __call__(self, images: Tensor, labels: Tensor, domains: Tensor) -> None:
-        """Trains on one batch.
-
-        Args:
-            images: (N, 3, H, W), normalised, as many of each domain, in domain order.
-            labels: (N,).
-            domains: (N,).
-        """
-        self._optimiser.zero_grad(set_to_none=True)
-        for number in range(self._accumulate):
+        """Trains on (N, 3, H, W), normalised, as many of each domain, in domain order."""
+        self.optimiser.zero_grad(set_to_none=True)
+        for number in range(self.accumulate):
             # Every n-th image: as many of each domain.
-            part = slice(number, None, self._accumulate)
-            with self._autocast():
-                loss = self._model(_rows(images, part), labels[part], domains[part])
-            loss = loss / self._accumulate
+            part = slice(number, None, self.accumulate)
+            with self.autocast():
+                loss = self.model(_rows(images, part), labels[part], domains[part])
+            loss = loss / self.accumulate
             loss.backward()
-            self._losses += loss.detach()
-        if self._clip is not None:
-            torch.nn.utils.clip_grad_norm_(self._parameters, self._clip)
-        self._optimiser.step()
+            self.losses.add_(loss.detach())
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.clip)
+        self.optimiser.step()
 
 
 def _rows(images: Tensor, part: slice) -> Tensor:
@@ -328,45 +312,31 @@ class PhaseTraining:
 GPU_STEPS = 50  # between two reports of what the device has computed
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How steps are run and saved.
-
-    Attributes:
-        graphs: whether they are recorded as CUDA graphs.
-        checkpoint_seconds: the longest time without a checkpoint; there is one after every epoch.
-        checkpoint_steps: the most steps without one.
-    """
+class Pace(NamedTuple):
+    """How steps are run, and after how many or how long at most they are saved."""
 
     graphs: bool
     checkpoint_seconds: float
     checkpoint_steps: int | None
 
 
+@dataclass
 class Trainer:
     """Carries out phases of training, and keeps `progress` up to date."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        progress: Progress,
-        folder: RunFolder,
-        keeper: Keeper,
-        interruption: Interruption,
-        listeners: Sequence[Listener],
-        pace: Pace,
-    ) -> None:
-        self._runtime = runtime
-        self._progress = progress
-        self._folder = folder
-        self._keeper = keeper
-        self._interruption = interruption
-        self._listeners = listeners
-        self._pace = pace
-        every = GPU_STEPS if runtime.device.type == "cuda" else 1
-        self._report_every = [every, *([pace.checkpoint_steps] if pace.checkpoint_steps else [])]
+    runtime: Runtime
+    progress: Progress
+    folder: RunFolder
+    keeper: Keeper
+    interruption: Interruption
+    listeners: Sequence[Listener]
+    pace: Pace
+
+    def __post_init__(self) -> None:
+        every = GPU_STEPS if self.runtime.device.type == "cuda" else 1
+        self._report_every = [every, *filter(None, [self.pace.checkpoint_steps])]
         self._last_checkpoint = time.monotonic()
-        self._started = time.monotonic() - progress.seconds
+        self._started = time.monotonic() - self.progress.seconds
 
     @property
     def seconds(self) -> float:
@@ -380,8 +350,8 @@ class Trainer:
 
         It goes on from the tensors of a checkpoint, if there is one of this phase.
         """
-        training = PhaseTraining(self._runtime, name, method, graphs=self._pace.graphs)
-        progress = self._progress
+        training = PhaseTraining(self.runtime, name, method, graphs=self.pace.graphs)
+        progress = self.progress
         if tensors is not None:
             training.load(tensors)
         else:
@@ -392,16 +362,16 @@ class Trainer:
 
     def record(self, epoch: Epoch, method: Method) -> None:
         """Writes a record, and the model if it is the best so far, and tells listeners."""
-        self._progress.epochs.append(epoch)
-        if selection.best_on_validation(self._progress.epochs) is epoch:
-            self._keeper.model(self._folder.best, method)
-        if self._runtime.processes.first:
-            self._folder.record(epoch)
-        for listener in self._listeners:
+        self.progress.epochs.append(epoch)
+        if selection.best_on_validation(self.progress.epochs) is epoch:
+            self.keeper.model(self.folder.best, method)
+        if self.runtime.processes.first:
+            self.folder.record(epoch)
+        for listener in self.listeners:
             listener.finished_epoch(epoch)
 
     def _epoch(self, training: PhaseTraining) -> None:
-        runtime, progress = self._runtime, self._progress
+        runtime, progress = self.runtime, self.progress
         per_epoch = runtime.steps_per_epoch
         training.begin_epoch(progress.epoch)
         batches = runtime.batches(training.members, progress.step)
@@ -421,7 +391,7 @@ class Trainer:
 
     def _report(self, training: PhaseTraining, images: int, started: float) -> None:
         """Between two steps of an epoch: tells listeners, and saves if it is time to."""
-        progress, per_epoch = self._progress, self._runtime.steps_per_epoch
+        progress, per_epoch = self.progress, self.runtime.steps_per_epoch
         loss, stop, due = self._collect(training)
         progress.epoch_seconds = time.perf_counter() - started
         done = progress.step % per_epoch
@@ -436,9 +406,9 @@ class Trainer:
             learning_rate=training.rate,
             images_per_second=images * done / progress.epoch_seconds,
         )
-        for listener in self._listeners:
+        for listener in self.listeners:
             listener.stepped(step)
-        every = self._pace.checkpoint_steps
+        every = self.pace.checkpoint_steps
         if stop or due or (every and progress.step % every == 0):
             self._check_weights(training)
             self._checkpoint(training)
@@ -450,10 +420,10 @@ class Trainer:
 
         It is what all processes know together.
         """
-        processes = self._runtime.processes
-        overdue = time.monotonic() - self._last_checkpoint > self._pace.checkpoint_seconds
+        processes = self.runtime.processes
+        overdue = time.monotonic() - self._last_checkpoint > self.pace.checkpoint_seconds
         facts = torch.tensor(
-            [0.0, self._interruption.wanted, overdue and processes.rank == 0],
+            [0.0, self.interruption.wanted, overdue and processes.rank == 0],
             dtype=torch.double,
             device=processes.device,
         )
@@ -467,7 +437,7 @@ class Trainer:
         return loss, bool(stop), bool(due)
 
     def _finish_epoch(self, training: PhaseTraining, loss: float, images: int) -> None:
-        runtime, progress = self._runtime, self._progress
+        runtime, progress = self.runtime, self.progress
         self._check_weights(training)
         seconds, progress.epoch_seconds = progress.epoch_seconds, 0.0
         progress.epoch += 1
@@ -491,8 +461,8 @@ class Trainer:
         self._checkpoint(training)
 
     def _checkpoint(self, training: PhaseTraining) -> None:
-        self._progress.seconds = self.seconds
-        self._keeper.checkpoint(self._progress, training.tensors())
+        self.progress.seconds = self.seconds
+        self.keeper.checkpoint(self.progress, training.tensors())
         self._last_checkpoint = time.monotonic()
 
     def _check_weights(self, training: PhaseTraining) -> None:
@@ -500,19 +470,19 @@ class Trainer:
             raise self._diverged("the weights are")
 
     def _is_stale(self) -> bool:
-        patience = self._runtime.recipe.patience
-        return patience is not None and selection.stale(self._progress.epochs) >= patience
+        patience = self.runtime.recipe.patience
+        return patience is not None and selection.stale(self.progress.epochs) >= patience
 
     def _diverged(self, what: str) -> TrainingError:
-        progress = self._progress
+        progress = self.progress
         return TrainingError(
             f"After step {progress.step} (epoch {progress.epoch + 1} of phase {progress.phase}) "
-            f"{what} no longer finite; {self._keeper.advice()}"
+            f"{what} no longer finite; {self.keeper.advice()}"
         )
 
     def _interrupted(self) -> Interrupted:
-        self._keeper.wait()
+        self.keeper.wait()
         return Interrupted(
-            f"Training was interrupted after step {self._progress.step}; all of it is saved in "
-            f"{self._folder.path}: go on with --resume (resume=True)."
+            f"Training was interrupted after step {self.progress.step}; all of it is saved in "
+            f"{self.folder.path}: go on with --resume (resume=True)."
         )
