@@ -212,7 +212,6 @@ class _Cache:
         fresh.rename(self.stamp_file)
 
 
-@dataclass(frozen=True)
 class _Store:
     """Where the images of one set lie, resized to `size` x `size`.
 
@@ -220,26 +219,17 @@ class _Store:
     them; and `checked`, the stamp under which they were last found to be undamaged.
     """
 
-    folder: Path
-    size: int
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder, self.size = folder, size
+        self.pixels_file = folder / "pixels.u8"
+        self.notes_file = folder / "store.json"
+        self.checked_file = folder / "checked"
 
     @classmethod
     def of(cls, cache: Path, contents: str, size: int) -> _Store:
         """The store of files with this digest of contents, whether or not it exists."""
         key = digest([f"format {FORMAT}", resize_recipe(size), contents])
         return cls(cache / f"images-{key[:32]}", size)
-
-    @property
-    def pixels_file(self) -> Path:
-        return self.folder / "pixels.u8"
-
-    @property
-    def notes_file(self) -> Path:
-        return self.folder / "store.json"
-
-    @property
-    def checked_file(self) -> Path:
-        return self.folder / "checked"
 
     def is_of(self, files: int) -> bool:
         """Whether it was made of so many files in today's way, as far as its notes tell."""
