@@ -17,7 +17,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils._pytree import tree_leaves
 
 import bne
-from bne.core.surgery import domain_layers, remove
+from bne.core.norm import domain_layers
+from bne.core.surgery import remove
 
 DOMAINS = ["one", "two", "three"]
 SIZES = (32, 64, 96, 128, 160, 192, 224, 256, 288, 299, 320, 384, 448, 512, 576, 600, 800)

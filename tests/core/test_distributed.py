@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import bne
-from bne.core.surgery import domain_layers
+from bne.core.norm import domain_layers
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 IDS = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 2]  # the second half has one of domain 1, three of domain 0

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 import bne
-from bne.core.surgery import domain_layers
+from bne.core.norm import domain_layers
 from tests.networks import randomise_norms, small_cnn
 
 DOMAINS = ["a", "b", "c", "d", "e"]

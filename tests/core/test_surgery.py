@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import bne
-from bne.core.surgery import domain_layers
+from bne.core.norm import domain_layers
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 

@@ -5,8 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from bne.core.norm import DomainBatchNorm
-from bne.core.surgery import domain_layers
+from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.methods import BNE, DSON, create
 from bne.methods.dson import OptimisedNorm
 from tests.interpreter import needs_kernels

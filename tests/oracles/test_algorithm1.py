@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import bne
-from bne.core.surgery import domain_layers
+from bne.core.norm import domain_layers
 from tests.networks import DOMAINS
 from tests.oracles import algorithm1 as paper
 

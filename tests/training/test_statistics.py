@@ -5,7 +5,7 @@ from contextlib import nullcontext
 
 import torch
 
-from bne.core.surgery import domain_layers
+from bne.core.norm import domain_layers
 from bne.methods import create
 from bne.training.statistics import draw, recompute
 from tests.networks import small_cnn

@@ -12,11 +12,11 @@ from bne.core import distances as distance_registry
 from bne.core.distances import Distance, inverse_weights, uniform
 from bne.core.embedding import Embedding
 from bne.core.moments import Moments
-from bne.core.norm import DomainBatchNorm
+from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.core.passes import Pass, Rule, Shared
 from bne.core.prediction import Prediction, mix, spread
 from bne.core.shortcuts import fold, pays, run_recomputed
-from bne.core.surgery import Momentum, domain_layers, install, remove
+from bne.core.surgery import Momentum, install, remove
 
 Domains = Tensor | Sequence[int] | Sequence[str]
 """The domains of N images: indices or names. Indices on a GPU are not checked."""

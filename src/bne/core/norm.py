@@ -14,7 +14,7 @@ Everything is built from the moments of single images: a domain batch's are thos
 pooled. `bne.core.kernels.layers` computes the same on a GPU in fewer passes over memory.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -384,6 +384,11 @@ class DomainBatchNorm(nn.Module):
             f"momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}"
         )
+
+
+def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
+    """The domain-aware layers of a network, each once, in the network's own order."""
+    return (module for module in model.modules() if isinstance(module, DomainBatchNorm))
 
 
 def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

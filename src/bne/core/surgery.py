@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
 from bne.core.moments import Moments, at_least_float32, combine
-from bne.core.norm import FUSED, DomainBatchNorm
+from bne.core.norm import FUSED, DomainBatchNorm, domain_layers
 from bne.core.passes import Passes, start_sharing, stop_sharing
 from bne.core.shortcuts import fuse, unfuse
 
@@ -21,11 +21,6 @@ Momentum = float | None | Literal["keep"]
 _HOOKS = ("forward", "forward_pre", "backward", "backward_pre")
 _TENSORS = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
 _TORCH_FORWARDS = {_BatchNorm.forward, nn.SyncBatchNorm.forward}
-
-
-def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
-    """The domain-aware layers of a network, each once, in the network's own order."""
-    return (module for module in model.modules() if isinstance(module, DomainBatchNorm))
 
 
 def check_copyable(model: nn.Module) -> None:

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bne.core.convert import convert
-from bne.core.norm import DomainBatchNorm
-from bne.core.surgery import Momentum, domain_layers
+from bne.core.norm import DomainBatchNorm, domain_layers
+from bne.core.surgery import Momentum
 from bne.methods.bne import BranchMethod, When
 from bne.methods.registry import register
 

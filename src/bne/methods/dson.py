@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from bne.core.distances import Distance
 from bne.core.kernels import kernels_for
 from bne.core.moments import Moments, image_moments, samples_of, values_per_channel
-from bne.core.norm import DomainBatchNorm
-from bne.core.surgery import domain_layers
+from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.methods.bne import BNE, When
 from bne.methods.registry import register
 
