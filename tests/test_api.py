@@ -12,9 +12,13 @@ import torch
 from PIL import Image
 
 import bne
+from bne.data.transform import EvalTransform
 from bne.errors import DataError, SettingsError
+from bne.methods import create
+from bne.models import build, preprocessing
 from bne.training.events import Listener
-from bne.training.model_folder import load_model
+from bne.training.files import snapshot
+from bne.training.model_folder import ModelInfo, load_model, save_model
 from tests.benchmark.test_execute import write_pictures
 from tests.cli.command import bne as command
 
@@ -108,6 +112,17 @@ def test_a_classifier_answers_as_the_method_does(
         torch.testing.assert_close(answers.weights.sum(1), torch.ones(len(files)))
     else:
         assert answers.weights is None
+
+
+def test_weights_are_those_of_the_branches_whatever_the_sources(data: Path, here: Path) -> None:
+    options, sources = {"clusters": 3}, ("art", "sketch")
+    method = create("bne-pseudo", build("small_cnn", 2), sources, options)
+    transform = EvalTransform(preprocessing("small_cnn"), 32).to_dict()
+    known = (("cat", "dog"), sources, "bne-pseudo", options, transform, None)
+    save_model(here / "model", snapshot(method.state_dict()), ModelInfo("small_cnn", *known))
+    model = bne.load(here / "model", device="cpu")
+    assert model.domains == ("cluster 1", "cluster 2", "cluster 3")
+    assert model.predict(next(data.glob("photo/*/*.png"))).weights.shape == (1, 3)
 
 
 def test_a_classifier_takes_files_pictures_and_tensors(

@@ -221,7 +221,7 @@ class Classifier:
 
     Attributes:
         classes: their names.
-        domains: the names of the domains it was trained on.
+        domains: the names of the domains it knows, those of its branches if it has any.
         method: the name of the method that trained it.
         info: all that its folder tells of it.
     """
@@ -230,7 +230,7 @@ class Classifier:
         self, method: Method, transform: EvalTransform, info: ModelInfo, device: str
     ) -> None:
         self.classes = info.classes
-        self.domains = info.domains
+        self.domains: tuple[str, ...] = getattr(method.net, "domains", info.domains)
         self.method = info.method
         self.info = info
         self._method = method.to(device)

@@ -124,6 +124,8 @@ def test_an_interrupted_run_is_resumed(data: Path, monkeypatch: pytest.MonkeyPat
         (["--target", "skecth"], "target has 'skecth', no domain of the data; the nearest is 'sk"),
         (["--set", "per_domain=15"], "per_domain is 15, but art has 14 images to train on"),
         (["--set", "batch_size=15"], "per_domain is 15, but art has 14 images to train on"),
+        (["--set", "device=cpu"], "device is no setting; there are method, target,"),
+        (["--set", "target=[art]", "--target", "skecth"], "target has 'skecth', no domain"),
         (["--set", "validation=official"], "no official split lies with the data"),
         (["--weights", "no.pth"], "weights: there is no file no.pth."),
         (["--weights", __file__], 'are neither "torchvision" nor "timm" nor a file whose name'),

@@ -162,14 +162,18 @@ def train(
 
     from bne import api
     from bne.recipes.files import load
+    from bne.recipes.schema import checked, nested
 
     flags = {"method": method, "seed": seed, "weights": weights}
     given = {key: value for key, value in flags.items() if value is not None}
     chosen = {**common.parse_settings(settings or []), **given}
-    held_out = target or chosen.pop("target", None)
+    own = chosen.pop("target", None)
+    held_out = target or own
+    for key, value in chosen.items():
+        checked(nested(key, value))  # or it might be taken for another argument of `api.train`
     if data is None:
-        own = {"target": api.parse_names(held_out)} if held_out else {}
-        alone = load(recipe, {**chosen, **own})
+        names = {"target": api.parse_names(held_out)} if held_out else {}
+        alone = load(recipe, {**chosen, **names})
         if not dry_run:
             raise typer.BadParameter("say where the images are.", param_hint="--data")
         show_recipe(alone)
