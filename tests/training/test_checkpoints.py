@@ -70,7 +70,7 @@ def test_if_all_are_damaged_nothing_is_resumed(folder) -> None:
 def test_another_format_is_named(folder) -> None:
     path = folder / "step-00000015" / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
-    with pytest.raises(TrainingError, match="format is 99"):
+    with pytest.raises(TrainingError, match="format 99"):
         checkpoints.read(path.parent)
 
 
