@@ -40,7 +40,7 @@ def test_a_saved_program_answers_any_number_of_images(options):
             torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", [*OPTIONS[0:9:4], {"nearest": 2}], ids=str)
 def test_onnx(options, tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
