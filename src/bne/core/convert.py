@@ -6,19 +6,20 @@ from collections.abc import Iterable
 from torch import nn
 
 from bne.core.distances import Distance
-from bne.core.ensemble import BranchStatistics, DomainEnsemble, Mix, Output
+from bne.core.ensemble import BranchStatistics, DomainEnsemble, Lean, Mix, Output
 from bne.core.surgery import Momentum, check_copyable
 
 
 def convert(
     model: nn.Module,
-    domains: Iterable[str],
+    domains: Iterable[str] = ("all",),
     *,
     momentum: Momentum = 0.01,
     synchronised: bool | None = None,
     distance: str | Distance = "wasserstein",
     layers: Iterable[str] | None = None,
     mix: Mix = "logits",
+    lean: Lean = 0.0,
     nearest: int | None = None,
     branch_statistics: BranchStatistics = "batch",
     weight_gradient: bool = True,
@@ -30,7 +31,8 @@ def convert(
     """Gives every domain its own batch-norm statistics.
 
     Every branch starts from the network's own statistics, so before training each answers as
-    `model` does. `model` itself is not changed.
+    `model` does. `model` itself is not changed. Without domains there is one, "all": the network as
+    it is, which may then lean on each image's own statistics, `bne.convert(model, lean=0.1)`.
 
     Args:
         model: any network with batch-norm layers.
@@ -44,10 +46,13 @@ def convert(
         layers: the layers whose statistics are compared; None compares all that can be.
         mix: what the weights combine: the branches' "logits" or "probabilities". With "statistics",
             evaluation mixes the domains' statistics at every layer, two passes for any number of
-            domains, and training mixes logits.
+            domains; with "centre" it averages them, whatever the weights, in one pass. Training
+            then mixes logits.
+        lean: how far images lean on their own statistics in evaluation, 0 to 1, or that by layer
+            name; see `DomainEnsemble.lean`.
         nearest: the number of branches run for each image, the nearest ones; None runs all. In
-            training they include the image's own branch, whose statistics it defines. With mixed
-            "statistics" it has no effect in evaluation.
+            training they include the image's own branch, whose statistics it defines. With
+            "statistics" and "centre" it has no effect in evaluation.
         branch_statistics: what branch k normalizes by in distance training: the "batch" statistics
             of domain k's own images, or its "population" statistics, as Algorithm 1 prints it.
         weight_gradient: whether the gradient flows through the weights and shapes the space of
@@ -70,6 +75,7 @@ def convert(
         distance=distance,
         layers=layers,
         mix=mix,
+        lean=lean,
         nearest=nearest,
         branch_statistics=branch_statistics,
         weight_gradient=weight_gradient,

@@ -21,12 +21,17 @@ from bne.core.surgery import Momentum, install, remove
 Domains = Tensor | Sequence[int] | Sequence[str]
 """The domains of N images: indices or names. Indices on a GPU are not checked."""
 
-Mix = Literal["logits", "probabilities", "statistics"]
+Mix = Literal["logits", "probabilities", "statistics", "centre"]
+ONE_PASS = ("statistics", "centre")
+"""What to mix if evaluation runs no branch, but one network between them."""
 BranchStatistics = Literal["batch", "population"]
 
 CPU_VALUES = 2**20
 """Values of input images beyond which a CPU, its caches full, runs branches faster one by one."""
 
+
+Lean = float | Mapping[str, float]
+"""How far images lean on their own statistics, 0 to 1: everywhere, or by layer name."""
 
 Output = str | int | Callable[[Any], Tensor] | None
 """Where the logits are in a network's output: an attribute or key, an index, or a function."""
@@ -54,6 +59,7 @@ class DomainEnsemble(nn.Module):
         distance: str | Distance,
         layers: Iterable[str] | None,
         mix: Mix,
+        lean: Lean,
         nearest: int | None,
         branch_statistics: BranchStatistics,
         weight_gradient: bool,
@@ -77,6 +83,7 @@ class DomainEnsemble(nn.Module):
         self.model = install(model, len(self.domains), momentum, synchronised, shortcuts=shortcuts)
         self._passes = next(domain_layers(self.model)).passes
         self.layers = self._checked_layers(layers)
+        self.lean = lean
         self.training = model.training
         self.register_load_state_dict_pre_hook(_accept_plain_state)  # type: ignore[no-untyped-call]
 
@@ -87,6 +94,7 @@ class DomainEnsemble(nn.Module):
         *,
         own_branch: bool = False,
         details: bool = False,
+        max_lean: float | None = None,
     ) -> Any:
         """The mixture of all branches or, with `own_branch`, each image under one domain alone.
 
@@ -95,18 +103,28 @@ class DomainEnsemble(nn.Module):
           running ones.
         - Training, `net(images, domains, own_branch=True)`: the warm-up, each image under its own
           domain.
+        - Training, `net(images, domains, max_lean=0.5)`: each image twice in one pass, under its
+          own domain and, leaning, under another (the method "points"). That is drawn from the other
+          domains in the batch, and the share to lean by from 0 to `max_lean`. The statistics of
+          both are those of the first copies.
         - Evaluation, `net(images)`: the mixture, for images of any domain.
         - Evaluation, `net(images, domains, own_branch=True)`: each image under the domain named.
 
         Args:
             images: (N, ...), as the network takes them.
-            domains: (N,), each image's domain.
+            domains: (N,), each image's domain; needless if there is one domain alone.
             own_branch: whether each image is run under its domain alone.
             details: whether to return a `Prediction`: weights, distances and branches too.
+            max_lean: the largest share to lean by in training on points, 0 to 1.
 
         Returns:
-            The logits, (N, classes), or a `Prediction`. With `own_branch`, the network's output.
+            The logits, (N, classes), or a `Prediction`. With `own_branch`, the network's output;
+            with `max_lean` that of all images under their own domains, then of all again, (2 N, …).
         """
+        if domains is None and len(self.domains) == 1 and (self.training or own_branch):
+            domains = torch.zeros(images.shape[0], dtype=torch.long, device=images.device)
+        if max_lean is not None:
+            return self._points(images, domains, max_lean, alone=not (own_branch or details))
         if own_branch:
             if details:
                 raise ValueError("one branch has no details: leave own_branch or details out")
@@ -176,6 +194,30 @@ class DomainEnsemble(nn.Module):
         names = population if self.layers is None else self.layers
         return Embedding.stack({name: population[name] for name in names})
 
+    @property
+    def lean(self) -> Lean:
+        """How far images lean on their own statistics in evaluation, 0 to 1, or that by layer name.
+
+        To lean by a share is to be normalized that far on the way from the domain's statistics to
+        the image's own at that layer: 0 is the paper's branch, 1 instance normalization. It acts in
+        every branch, in mixed statistics and in the centre, but never on embeddings, and so on no
+        distance and no weight. It may be set at any time, and is no part of the state dict. A CUDA
+        graph that was captured at 0 has no leaning in it: capture it again.
+        """
+        return self._lean
+
+    @lean.setter
+    def lean(self, lean: Lean) -> None:
+        layers = {layer.name: layer for layer in domain_layers(self.model)}
+        for name, share in lean_shares(lean, layers).items():
+            layers[name].lean(share)
+        self._lean: Lean = lean
+
+    @property
+    def leans(self) -> bool:
+        """Whether images lean on their own statistics in any layer."""
+        return any(layer.leans for layer in domain_layers(self.model))
+
     def to_plain(self, domain: str | None = None) -> nn.Module:
         """An ordinary network without the mixture, as an independent copy of the original class.
 
@@ -187,8 +229,11 @@ class DomainEnsemble(nn.Module):
                 moments.
 
         Raises:
-            ValueError: No domain has that name, or the layers are no plain batch norm, like DSON's.
+            ValueError: No domain has that name, or the layers are no plain batch norm, like DSON's
+                or those of a network that leans.
         """
+        if self.leans:
+            raise ValueError("no plain network leans on its images: set lean to 0 first")
         index = None if domain is None else self._index(domain)
         return remove(copy.deepcopy(self).model, index)
 
@@ -202,14 +247,15 @@ class DomainEnsemble(nn.Module):
         """The mixture alone; weights that are the same for every image need no instance pass."""
         count = len(self.domains)
         some = self.nearest is not None and self.nearest < count
-        if count > 1 and (self.distance is not uniform or some):
+        placed = self.training or self.mix != "centre"
+        if placed and count > 1 and (self.distance is not uniform or some):
             return self._mixture(images, domains).logits
         with Shared(self._passes, images):
             members = self._members(images, domains)
             exact = torch.promote_types(images.dtype, torch.float32)
             weights = images.new_full((), 1 / count, dtype=exact).expand(images.shape[0], count)
-            if self.mix == "statistics" and not self.training:
-                return self._by_mixed_statistics(images, weights)
+            if self.mix in ONE_PASS and not self.training:
+                return self._in_one_pass(images, weights)
             return mix(self._branches(images, None, members), weights, self.mix)
 
     def _members(self, images: Tensor, domains: Tensor | None) -> Tensor | None:
@@ -220,8 +266,29 @@ class DomainEnsemble(nn.Module):
             self._own_branch(images, domains)  # Algorithm 1's first pass: update the statistics
         return None
 
-    def _by_mixed_statistics(self, images: Tensor, weights: Tensor) -> Tensor:
+    def _in_one_pass(self, images: Tensor, weights: Tensor) -> Tensor:
+        """The network at the domains' centre, or between them by the images' weights, (N, K)."""
+        if self.mix == "centre":
+            return _tensor(self.run(images, lambda layer, x: layer.by_centre(x, len(images))))
         return _tensor(self.run(images, lambda layer, x: layer.by_mixture(x, weights)))
+
+    def _points(
+        self, images: Tensor, domains: Domains | None, max_lean: float, *, alone: bool
+    ) -> Any:
+        if not alone:
+            raise ValueError("max_lean trains on points: leave own_branch and details out")
+        if domains is None or not self.training:
+            raise ValueError("max_lean is for training, where every image needs its domain")
+        _check_share("max_lean", max_lean)
+        own = self._ids(domains, images)
+        first = torch.ones_like(own, dtype=torch.bool)
+        shares = torch.rand(own.shape, device=own.device) * max_lean
+        ids = torch.cat([own, _elsewhere(own, len(self.domains))])
+        members = torch.cat([first, ~first])
+        shares = torch.cat([torch.zeros_like(shares), shares])
+        return self.run(
+            images, lambda layer, x: layer.by_domain(x, ids, members, shares=shares), copies=2
+        )
 
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
         with Shared(self._passes, images):
@@ -229,9 +296,11 @@ class DomainEnsemble(nn.Module):
             shaping = torch.is_grad_enabled() and (self.weight_gradient or not self.training)
             with torch.set_grad_enabled(shaping):
                 embedding = self._embed(images)
-            if self.mix == "statistics" and not self.training:
+            if self.mix in ONE_PASS and not self.training:
                 weights, distances = self._weigh(embedding)
-                logits = self._by_mixed_statistics(images, weights)
+                if self.mix == "centre":
+                    weights = torch.full_like(weights, 1 / len(self.domains))
+                logits = self._in_one_pass(images, weights)
                 unknown = logits.new_full((), torch.nan)
                 shape = images.shape[0], len(self.domains), *logits.shape[1:]
                 branch_logits = unknown.expand(shape)
@@ -381,6 +450,21 @@ class DomainEnsemble(nn.Module):
         return f"domains={list(self.domains)}"
 
 
+def lean_shares(lean: Lean, layers: Iterable[str]) -> dict[str, float]:
+    """The share that each of a network's layers leans by, by name.
+
+    Raises:
+        ValueError: A share does not lie in 0 … 1, or there is no such layer.
+    """
+    names = list(layers)
+    shares = dict(lean) if isinstance(lean, Mapping) else dict.fromkeys(names, lean)
+    for share in shares.values():
+        _check_share("lean", share)
+    if unknown := [name for name in shares if name not in names]:
+        raise ValueError(f"no batch-norm layer is named {unknown}; there are {names}")
+    return {name: float(shares.get(name, 0.0)) for name in names}
+
+
 def _tensor(output: Any) -> Tensor:
     if not isinstance(output, Tensor):
         raise TypeError(
@@ -396,6 +480,15 @@ def _joined(outputs: list[Any]) -> Any:
 
 def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
     return lambda layer, x: layer.by_domain(x, ids, members, track=track)
+
+
+def _elsewhere(own: Tensor, domains: int) -> Tensor:
+    """For each image another of the domains in the batch, (N,), drawn evenly; its own if alone."""
+    each = torch.arange(domains, device=own.device)
+    present = (own.unsqueeze(1) == each).any(0)
+    chance = torch.rand(own.shape[0], domains, device=own.device)
+    others = chance.masked_fill(~present, -1).scatter(1, own.unsqueeze(1), -0.5)
+    return others.argmax(1)
 
 
 def _average(uses: list[Moments]) -> Moments:
@@ -418,6 +511,11 @@ def _checked_limit(option: str, value: int | None) -> int | None:
     if value is not None and not (isinstance(value, int) and value >= 1):
         raise ValueError(f"the whole number {option} must be at least 1, not {value!r}")
     return value
+
+
+def _check_share(option: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
+        raise ValueError(f"{option} must be a share from 0 to 1, not {value!r}")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -56,6 +56,23 @@ def combine(members: Moments, share: Tensor, group: Tensor | None = None) -> Mom
     return Moments(mean, _total(share, spread))
 
 
+def leaned(known: Moments, own: Moments, share: Tensor, eps: float) -> Moments:
+    """The point so far on the way from a domain's statistics to an image's own.
+
+    The way is the Wasserstein geodesic, a straight line in mean and deviation, where a deviation is
+    √(variance + eps), what a layer divides by.
+
+    Args:
+        known: moments of shape (..., C).
+        own: moments of the same shape.
+        share: how far to go, 0 for the domain and 1 for the image; broadcasts over both.
+        eps: the layer's constant.
+    """
+    mean = torch.lerp(known.mean, own.mean, share)
+    start, end = ((moments.var + eps).sqrt() for moments in (known, own))
+    return Moments(mean, torch.lerp(start, end, share).square() - eps)
+
+
 def _total(share: Tensor, values: Tensor) -> Tensor:
     """The weighted sum, in which a share of 0 gives 0 even of an infinite value."""
     share = share.unsqueeze(-1)

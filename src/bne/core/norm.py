@@ -8,7 +8,10 @@ normalized in one of these ways:
   batch, gives the K branches.
 - `DomainBatchNorm.by_instance`: by its own statistics, which place it in the space of domains.
 - `DomainBatchNorm.by_mixture`: by the domains' statistics mixed by its weights, an approximation
-  to mixing the branches at the price of one.
+  to mixing the branches at the price of one. `DomainBatchNorm.by_centre` mixes them evenly.
+
+Past the paper, an image may lean: it is then normalized at a point between the domain's statistics
+and its own, see `bne.core.moments.leaned`.
 
 Everything is built from the moments of single images: a domain batch's are those of its images,
 pooled. `bne.core.kernels.layers` computes the same on a GPU in fewer passes over memory.
@@ -28,6 +31,7 @@ from bne.core.moments import (
     combine,
     combine_processes,
     image_moments,
+    leaned,
     samples_of,
     values_per_channel,
 )
@@ -63,6 +67,9 @@ class DomainBatchNorm(nn.Module):
         running_mean: (K, C).
         running_var: (K, C).
         num_batches_tracked: (K,).
+        share: (), how far images lean on their own statistics in evaluation, 0 to 1; no part of the
+            state dict. Set it by `lean`.
+        leans: whether that is more than 0.
         synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
             If None, training in several processes is refused.
         name: the layer's name in its network, which is its name in embeddings.
@@ -75,6 +82,7 @@ class DomainBatchNorm(nn.Module):
     running_mean: Tensor | None
     running_var: Tensor | None
     num_batches_tracked: Tensor | None
+    share: Tensor
     original: tuple[nn.Module] | None = None
 
     def __init__(
@@ -107,6 +115,9 @@ class DomainBatchNorm(nn.Module):
         self.register_buffer("running_var", torch.ones(shape) if tracked else None)
         count = torch.zeros(num_domains, dtype=torch.long)
         self.register_buffer("num_batches_tracked", count if tracked else None)
+        # A tensor: a compiled network, or a graph that was captured leaning, takes a new value.
+        self.register_buffer("share", torch.zeros(()), persistent=False)
+        self.leans = False
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalizes as the current pass says, then applies the layer's own drop and activation."""
@@ -129,8 +140,32 @@ class DomainBatchNorm(nn.Module):
             return None
         return Moments(self.running_mean, self.running_var)
 
+    @property
+    def centre(self) -> Moments | None:
+        """The mean and the second moment averaged over the domains, (1, C); None without any."""
+        population = self.population
+        if population is None:
+            return None
+        # Pooled as differences from the first domain, so that equal domains give back their
+        # statistics to the last bit.
+        differences = Moments(*(statistic - statistic[0] for statistic in population))
+        even = torch.full_like(population.mean[:, 0], 1 / self.num_domains)
+        pooled = combine(differences, even)
+        return Moments(*((p + s[0])[None] for p, s in zip(pooled, population, strict=True)))
+
+    def lean(self, share: float) -> None:
+        """Lets images lean on their own statistics in evaluation, by a share from 0 to 1."""
+        self.share.fill_(share)
+        self.leans = share > 0
+
     def by_domain(
-        self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
+        self,
+        x: Tensor,
+        domains: Tensor,
+        members: Tensor | None = None,
+        *,
+        shares: Tensor | None = None,
+        track: bool = True,
     ) -> Tensor:
         """Normalizes every image by the statistics of the domain it is run under.
 
@@ -144,6 +179,8 @@ class DomainBatchNorm(nn.Module):
             x: (N * rows, C, *spatial).
             domains: (N,), the domain each image is run under.
             members: (N,) bool, whether the image belongs to that domain.
+            shares: (N,), how far each image leans on its own statistics in training; None for 0.
+                In evaluation that is the layer's own `share`.
             track: whether batch statistics update the running ones; False when a pass is repeated.
 
         Returns:
@@ -152,15 +189,22 @@ class DomainBatchNorm(nn.Module):
         samples = samples_of(x, domains.shape[0])
         population = self.population
         if members is not None and self.training:
+            if values_per_channel(samples) == 1:  # an image alone has no deviation to lean on
+                shares = None
             if not self._pools_processes() and (kernels := kernels_for(samples)):
-                return self._by_batch_kernel(kernels, x, domains, members, track)
+                if shares is None:
+                    return self._by_batch_kernel(kernels, x, domains, members, track)
+                if population is not None:
+                    return self._by_lean_kernel(kernels, x, domains, members, shares, track)
             own = image_moments(samples)
             statistics = self._batch_statistics(samples, own, domains, members, track)
-        elif population is not None:
-            statistics = population
-        else:
+            if shares is None:
+                return self._normalise(samples, statistics, domains)
+            known = Moments(*(statistic[domains] for statistic in statistics))
+            return self._normalise(samples, leaned(known, own, shares.unsqueeze(1), self.eps))
+        if population is None:
             return self._normalise(samples, self._moments_alone(samples))
-        return self._normalise(samples, statistics, domains)
+        return self._by_population(samples, population, domains)
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
         """Normalizes every image by its own statistics.
@@ -216,7 +260,24 @@ class DomainBatchNorm(nn.Module):
             shift = weights @ apart
             square = weights @ (population.var + apart.square())
         var = (square - shift.square()).clamp_min(0)
-        return self._normalise(samples, Moments(centre + shift, var))
+        return self._by_population(samples, Moments(centre + shift, var))
+
+    def by_centre(self, x: Tensor, images: int) -> Tensor:
+        """Normalizes every image by the domains' centre, see `centre`.
+
+        Args:
+            x: (N * rows, C, *spatial).
+            images: the number of images, N.
+
+        Returns:
+            The normalized input, of the shape and dtype of `x`.
+        """
+        samples = samples_of(x, images)
+        centre = self.centre
+        if centre is None:
+            return self._normalise(samples, self._moments_alone(samples))
+        everyone = torch.zeros(images, dtype=torch.long, device=x.device)
+        return self._by_population(samples, centre, everyone)
 
     def by_map(self, x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
         """Computes x * scale + shift, to which normalizing by known statistics reduces.
@@ -229,7 +290,28 @@ class DomainBatchNorm(nn.Module):
         Returns:
             The normalized input, of the shape and dtype of `x`.
         """
-        return _mapped(samples_of(x, scale.shape[0]), scale, shift)
+        return mapped(samples_of(x, scale.shape[0]), scale, shift)
+
+    def _by_population(
+        self, samples: Tensor, population: Moments, domains: Tensor | None = None
+    ) -> Tensor:
+        """Normalizes by given statistics and, in evaluation, as far as the layer leans.
+
+        The arguments are those of `_normalise`.
+        """
+        if self.training or not self.leans or values_per_channel(samples) == 1:
+            return self._normalise(samples, population, domains)
+        if not torch.is_grad_enabled() and (kernels := kernels_for(samples)):
+            x, affine = samples.squeeze(1), (self.weight, self.bias)
+            normalised: Tensor = kernels.by_lean(
+                x, affine, domains, population, self.share, self.eps
+            )
+            return normalised
+        if domains is not None:
+            population = Moments(*(statistic[domains] for statistic in population))
+        own = image_moments(samples)
+        share = self.share.to(own.mean.dtype)
+        return self._normalise(samples, leaned(population, own, share, self.eps))
 
     def _moments_alone(self, samples: Tensor) -> Moments:
         """Each image's own moments, (N, C), for a layer without running statistics."""
@@ -267,6 +349,27 @@ class DomainBatchNorm(nn.Module):
             self.eps,
         )
         return normalised
+
+    def _by_lean_kernel(
+        self,
+        kernels: Any,
+        x: Tensor,
+        domains: Tensor,
+        members: Tensor,
+        shares: Tensor,
+        track: bool,
+    ) -> Tensor:
+        from bne.core.kernels.blending import by_blend
+
+        assert self.population is not None
+        gamma, beta = (None if v is None else v.unsqueeze(0) for v in (self.weight, self.bias))
+        y, batch, count = by_blend(
+            x, shares, (gamma, beta), domains, members, self.population, self.eps, leaning=True
+        )
+        if track and self.track_running_stats:
+            momentum = float(self.momentum or 0)
+            kernels.follow(self.population, batch, count, self.num_batches_tracked, momentum)
+        return y
 
     def _batch_statistics(
         self, samples: Tensor, own: Moments, domains: Tensor, members: Tensor, track: bool
@@ -337,7 +440,7 @@ class DomainBatchNorm(nn.Module):
             shift = -moments.mean * scale
         else:
             shift = torch.addcmul(self.bias, moments.mean, scale, value=-1)
-        return _mapped(samples, scale, shift)
+        return mapped(samples, scale, shift)
 
     def _is_plain(self, dtype: torch.dtype, moments: Moments) -> bool:
         """Whether torch's batch norm does it at once: all rows alike, and dtypes that it takes."""
@@ -354,6 +457,7 @@ class DomainBatchNorm(nn.Module):
             # A step of 1 % is lost in half precision, so the statistics only follow the device.
             self.running_mean = before.mean.to(after.mean.device, torch.float32)
             self.running_var = before.var.to(after.var.device, torch.float32)
+        self.share = self.share.float()
         return self
 
     def _load_from_state_dict(
@@ -391,7 +495,7 @@ def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
     return (module for module in model.modules() if isinstance(module, DomainBatchNorm))
 
 
-def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+def mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """(N, rows, C, *spatial) times scale plus shift, (N, C) each, as (N * rows, C, *spatial)."""
     shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
     mapped = torch.addcmul(shift.view(shape), samples, scale.view(shape))

@@ -63,11 +63,12 @@ def fold(layers: Iterable[DomainBatchNorm], domains: Tensor) -> Rule:
 
 
 def _can_be_prepared(layer: DomainBatchNorm, device: torch.device) -> bool:
-    """Whether a layer is of no other kind, and its parameters are at hand before its turn."""
+    """Whether a layer needs nothing but its parameters, and these are at hand before its turn."""
     # Sharded or offloaded parameters are of other types, or elsewhere, until the layer runs.
     parameters = (layer.weight, layer.bias)
     here = all(type(p) is nn.Parameter and p.device == device for p in parameters)
-    return type(layer) is DomainBatchNorm and here and layer.population is not None
+    plain = type(layer) is DomainBatchNorm and not layer.leans
+    return plain and here and layer.population is not None
 
 
 def _maps(layers: Sequence[DomainBatchNorm], domains: Tensor) -> list[tuple[DomainBatchNorm, Map]]:

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from itertools import chain, takewhile
 from typing import Literal
 
-import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.utils.parametrize import is_parametrized
 
-from bne.core.moments import Moments, at_least_float32, combine
+from bne.core.moments import at_least_float32
 from bne.core.norm import FUSED, DomainBatchNorm, domain_layers
 from bne.core.passes import Passes, start_sharing, stop_sharing
 from bne.core.shortcuts import fuse, unfuse
@@ -169,7 +168,8 @@ def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
     plain.register_parameter("bias", layer.bias)
     if layer.population is not None and layer.num_batches_tracked is not None:
         if domain is None:
-            mean, var = _pooled(layer.population)
+            assert layer.centre is not None
+            mean, var = (statistic.squeeze(0) for statistic in layer.centre)
             plain.num_batches_tracked = layer.num_batches_tracked.amax()
         else:
             mean, var = (statistic[domain].clone() for statistic in layer.population)
@@ -184,15 +184,6 @@ def _plain_layer(layer: DomainBatchNorm, domain: int | None) -> nn.Module:
 
 def _is_share(value: object) -> bool:
     return isinstance(value, float | int) and 0 <= value <= 1
-
-
-def _pooled(population: Moments) -> Moments:
-    # Pooled as differences from the first domain, so that equal domains give back their statistics
-    # to the last bit.
-    first = [statistic[0] for statistic in population]
-    differences = Moments(*(statistic - statistic[0] for statistic in population))
-    share = torch.full_like(population.mean[:, 0], 1 / len(population.mean))
-    return Moments(*map(torch.add, first, combine(differences, share)))
 
 
 def _exchange(model: nn.Module, layers: dict[nn.Module, nn.Module]) -> nn.Module:

@@ -11,7 +11,7 @@ import torch
 
 from bne.core.distances import get, inverse_weights, names, uniform, wasserstein
 from bne.core.embedding import Embedding
-from bne.core.ensemble import DomainEnsemble
+from bne.core.ensemble import ONE_PASS, DomainEnsemble
 from bne.core.prediction import Prediction, mix
 from bne.errors import DataError
 from bne.training.scores import batches
@@ -194,7 +194,7 @@ def _look(method: Method, images: Tensor, mapped: Tensor, others: Sequence[str])
     assert isinstance(net, DomainEnsemble)
     out = method.explain(images)  # type: ignore[operator]  # torch types attributes as modules
     branch_logits = out.branch_logits
-    if net.nearest is not None or net.mix == "statistics":  # the answer left branches out
+    if net.nearest is not None or net.mix in ONE_PASS:  # the answer left branches out
         branch_logits = net.branches(images)
     points = known = None
     nearness = out.weights

@@ -6,6 +6,7 @@ from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
 from bne.methods.future import BNEAdaptation, BNEPooled
 from bne.methods.method import Method
+from bne.methods.points import DeepAllPoints, Points
 from bne.methods.pseudo import BNEPseudo
 from bne.methods.registry import check_options, create, entries, find, register
 
@@ -17,9 +18,11 @@ __all__ = [
     "BNEPseudo",
     "DNet",
     "DeepAll",
+    "DeepAllPoints",
     "FreezeBatchNorm",
     "InstanceNorm",
     "Method",
+    "Points",
     "check_options",
     "create",
     "entries",

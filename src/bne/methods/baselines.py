@@ -1,7 +1,8 @@
-"""InstanceNorm, one of the paper's other ways to normalise."""
+"""One network for all domains: DeepAll, and two of the paper's other ways to normalize."""
 
 from collections.abc import Sequence
-from typing import Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -9,8 +10,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.convert import convert
-from bne.core.ensemble import DomainEnsemble
-from bne.core.norm import DomainBatchNorm
+from bne.core.ensemble import DomainEnsemble, Lean, lean_shares
+from bne.core.moments import Moments, image_moments, leaned, samples_of, values_per_channel
+from bne.core.norm import DomainBatchNorm, mapped
 from bne.methods.method import Method
 from bne.methods.registry import register
 
@@ -26,6 +28,27 @@ class DeepAll(Method):
     def __init__(self, model: nn.Module, domains: Sequence[str]) -> None:
         super().__init__()
         self.net = model
+        self._lean: Lean = 0.0
+        self._hooks: list[Any] = []
+
+    @property
+    def lean(self) -> Lean:
+        """As `Method.lean`; the network stays the plain one, and its layers' inputs are moved."""
+        return self._lean
+
+    @lean.setter
+    def lean(self, lean: Lean) -> None:
+        named = self.net.named_modules()
+        layers = {name: layer for name, layer in named if isinstance(layer, _BatchNorm)}
+        shares = lean_shares(lean, layers)
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = [
+            layers[name].register_forward_pre_hook(partial(self._leaning_input, share=share))
+            for name, share in shares.items()
+            if share
+        ]
+        self._lean = lean
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy; the domains play no part."""
@@ -33,8 +56,26 @@ class DeepAll(Method):
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's own logits."""
+        self._images = images.shape[0]
         logits: Tensor = self.net(images)
         return logits
+
+    def _leaning_input(
+        self, layer: nn.Module, inputs: tuple[Tensor], share: float
+    ) -> tuple[Tensor] | None:
+        """The input that a plain layer normalizes as if it leaned on the given one."""
+        assert isinstance(layer, _BatchNorm)
+        (x,) = inputs
+        mean, var = layer.running_mean, layer.running_var
+        if self.training or mean is None or var is None:
+            return None
+        samples = samples_of(x, self._images)
+        if values_per_channel(samples) == 1:
+            return None
+        known, own = Moments(mean, var), image_moments(samples)
+        point = leaned(known, own, torch.as_tensor(share, device=x.device), layer.eps)
+        scale = ((var + layer.eps) / (point.var + layer.eps)).sqrt()
+        return (mapped(samples, scale, mean - point.mean * scale),)
 
 
 @register(
@@ -74,7 +115,7 @@ class FreezeBatchNorm(DeepAll):
 class InstanceNorm(Method):
     """One network for all domains, every image normalised by its own statistics.
 
-    γ and β stay those of batch norm. Layers that see one value a channel, where an image has no
+    γ and β stay those of batch norm. Layers that see one value per channel, where an image has no
     variance, stay batch norm, all domains being one.
 
     Args:
@@ -83,6 +124,7 @@ class InstanceNorm(Method):
     """
 
     net: DomainEnsemble
+    can_lean: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, domains: Sequence[str]) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.distances import Distance, nearness
-from bne.core.ensemble import DomainEnsemble
+from bne.core.ensemble import BranchStatistics, DomainEnsemble, Mix
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method
 from bne.methods.registry import register
 
-WARM_UP, DISTANCE_TRAINING = "warm-up", "distance training"
+WARM_UP = "warm-up"
 
 When = Literal["never", "always", "after warm-up"]
 
@@ -29,9 +29,13 @@ class BranchMethod(Method):
     Args:
         distance_training: when the loss is that of the mixture; otherwise every image is run under
             its own domain.
+
+    Attributes:
+        mixing: the name of the stage in which the loss is that of the mixture.
     """
 
     net: DomainEnsemble
+    mixing: ClassVar[str] = "distance training"
 
     def __init__(self, distance_training: When) -> None:
         super().__init__()
@@ -47,7 +51,7 @@ class BranchMethod(Method):
         """Leaves the warm-up when its epochs are over."""
         when = self.distance_training
         mixes = when == "always" or (when == "after warm-up" and epoch >= warm_up)
-        self.stage = DISTANCE_TRAINING if mixes else WARM_UP
+        self.stage = self.mixing if mixes else WARM_UP
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of the mixture or, in the warm-up, of each image's own branch."""
@@ -96,6 +100,8 @@ class BNE(BranchMethod):
         distance_training: when the loss is that of the mixture, Algorithm 1: "never", "always" or
             "after warm-up"; otherwise every image is run under its own domain.
         domain_loss: factor of the cross-entropy of the domain weights in distance training.
+        branch_loss: share of the branches' mean loss in distance training; the rest is the
+            mixture's.
 
     All other arguments are those of `bne.DomainEnsemble`.
     """
@@ -107,12 +113,13 @@ class BNE(BranchMethod):
         *,
         distance_training: When = "after warm-up",
         domain_loss: float = 0.0,
+        branch_loss: float = 0.0,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Sequence[str] | None = None,
-        mix: Literal["logits", "probabilities", "statistics"] = "logits",
+        mix: Mix = "logits",
         nearest: int | None = None,
-        branch_statistics: Literal["batch", "population"] = "batch",
+        branch_statistics: BranchStatistics = "batch",
         weight_gradient: bool = True,
         max_branches: int | None = None,
     ) -> None:
@@ -123,6 +130,10 @@ class BNE(BranchMethod):
             raise ValueError(
                 f"domain_loss={domain_loss} trains through the weights: it needs weight_gradient"
             )
+        if not 0 <= branch_loss <= 1:
+            raise ValueError(f"branch_loss must be a share from 0 to 1, not {branch_loss}")
+        if branch_loss and nearest is not None:
+            raise ValueError("branch_loss is the loss of all branches: leave nearest out")
         self.net = convert(
             model,
             domains,
@@ -136,15 +147,22 @@ class BNE(BranchMethod):
             max_branches=max_branches,
         )
         self.domain_loss = domain_loss
+        self.branch_loss = branch_loss
 
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Cross-entropy of the mixture and, if wanted, of the domain weights."""
-        if not self.domain_loss:
+        """Cross-entropy of the mixture and, if wanted, of branches and of the domain weights."""
+        if not (self.domain_loss or self.branch_loss):
             return F.cross_entropy(self.net(images, domains), labels)
         out = self.net(images, domains, details=True)
-        # Not of the weights, whose own logarithm may be -inf.
-        of_domains = F.cross_entropy(nearness(out.distances), domains)
-        return F.cross_entropy(out.logits, labels) + self.domain_loss * of_domains
+        loss = F.cross_entropy(out.logits, labels)
+        if self.branch_loss:
+            every = out.branch_logits.flatten(0, 1)  # of an image, one after another
+            labels = labels.repeat_interleave(len(self.net.domains))
+            loss = torch.lerp(loss, F.cross_entropy(every, labels), self.branch_loss)
+        if self.domain_loss:
+            # Not of the weights, whose own logarithm may be -inf.
+            loss = loss + self.domain_loss * F.cross_entropy(nearness(out.distances), domains)
+        return loss
 
     def explain(self, images: Tensor) -> Prediction:
         """What `predict` says of images of unknown domain, and why, in evaluation mode."""

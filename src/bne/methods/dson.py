@@ -1,12 +1,13 @@
 """DSON of Seo et al., and its normalisation under BNE's weights."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from bne.core.distances import Distance
+from bne.core.ensemble import ONE_PASS
 from bne.core.kernels import kernels_for
 from bne.core.moments import Moments, image_moments, samples_of, values_per_channel
 from bne.core.norm import DomainBatchNorm, domain_layers
@@ -55,14 +56,27 @@ class OptimisedNorm(DomainBatchNorm):
         layer.affine = False
         layer.original = None  # no plain layer does the same
 
+    def lean(self, share: float) -> None:
+        """Refuses: the layer has learned how far its images lean."""
+        if share:
+            raise ValueError("DSON's layers have learned how far images lean: leave lean at 0")
+
     def by_domain(
-        self, x: Tensor, domains: Tensor, members: Tensor | None = None, *, track: bool = True
+        self,
+        x: Tensor,
+        domains: Tensor,
+        members: Tensor | None = None,
+        *,
+        shares: Tensor | None = None,
+        track: bool = True,
     ) -> Tensor:
         """Normalises by the mixture of the image's own and its domain's statistics.
 
         The arguments, and which of the domain's statistics are taken, are those of
         `DomainBatchNorm.by_domain`.
         """
+        if shares is not None:
+            raise ValueError("DSON's layers have learned how far images lean: leave max_lean out")
         samples = samples_of(x, domains.shape[0])
         if values_per_channel(samples) == 1:
             gamma, beta = (values[domains] for values in self._affine())
@@ -105,12 +119,12 @@ class OptimisedNorm(DomainBatchNorm):
     def _by_kernels(
         self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor | None, track: bool
     ) -> Tensor:
-        from bne.methods.dson_kernels import by_blend
+        from bne.core.kernels.blending import by_blend
 
         assert self.population is not None
         affine = self.scales, self.shifts
         y, batch, count = by_blend(
-            kernels, x, self.mixture, affine, domains, members, self.population, self.eps
+            x, self.mixture, affine, domains, members, self.population, self.eps, leaning=False
         )
         if members is not None and track and self.track_running_stats:
             momentum = float(self.momentum or 0)
@@ -150,6 +164,8 @@ class DSON(BNE):
         **options: of `BNE`; statistics cannot be mixed.
     """
 
+    can_lean: ClassVar[bool] = False
+
     def __init__(
         self,
         model: nn.Module,
@@ -163,8 +179,8 @@ class DSON(BNE):
         super().__init__(
             model, domains, distance=distance, distance_training=distance_training, **options
         )
-        if self.net.mix == "statistics":
-            raise ValueError("mix='statistics' does not go with DSON: mix 'logits'")
+        if self.net.mix in ONE_PASS:
+            raise ValueError(f"mix={self.net.mix!r} does not go with DSON: mix 'logits'")
         for layer in domain_layers(self.net):
             if layer.population is not None:
                 OptimisedNorm.take_over(layer, affine)

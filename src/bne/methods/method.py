@@ -7,6 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from bne.core.ensemble import DomainEnsemble, Lean
+
 Look = Callable[[Sequence[int]], Iterator[Tensor]]
 
 
@@ -22,13 +24,35 @@ class Method(nn.Module, ABC):
         net: the network, the classifier of what the method trains.
         stage: what the loss now computes. It may change from epoch to epoch; within one stage every
             step runs the same operations, so that they can be recorded once and replayed.
+        can_lean: whether images may lean on their own statistics in evaluation.
         uses_target: whether unlabelled images of the target join every batch as one more domain,
             the last, with the label -100, which `cross_entropy` passes over.
     """
 
     net: nn.Module
     stage: str = "train"
+    can_lean: ClassVar[bool] = True
     uses_target: ClassVar[bool] = False
+
+    @property
+    def lean(self) -> Lean:
+        """How far images lean on their own statistics in evaluation; see `DomainEnsemble.lean`.
+
+        No part of the state dict.
+
+        Raises:
+            ValueError: It is set to what is no share, or the method does not lean.
+        """
+        return self.net.lean if isinstance(self.net, DomainEnsemble) else 0.0
+
+    @lean.setter
+    def lean(self, lean: Lean) -> None:
+        if lean and not self.can_lean:
+            raise ValueError(
+                f"{type(self).__name__} does not lean on its images' statistics: leave lean at 0"
+            )
+        if isinstance(self.net, DomainEnsemble):
+            self.net.lean = lean
 
     def forward(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The same as `loss`."""

@@ -76,6 +76,42 @@ def by_instance(
     return _normalise(x, affine, _Groups(x.shape[0], None, None), (None, None), None, eps)
 
 
+def by_lean(
+    x: Tensor,
+    affine: tuple[Tensor | None, Tensor | None],
+    domains: Tensor | None,
+    population: tuple[Tensor, Tensor],
+    share: Tensor,
+    eps: float,
+) -> Tensor:
+    """Normalizes every row at a point between given statistics and its own, without gradient.
+
+    Args:
+        x: (R, C, *spatial).
+        affine: γ and β, (C,) each.
+        domains: (R,) int64; None if the statistics are the rows', not the domains'.
+        population: means and variances, (K, C) or (R, C).
+        share: (), how far the point lies on the way to the row's own.
+        eps: the constant added to the variance.
+    """
+    x = _dense(x)
+    view = _View.of(x)
+    rows, positions, channels = view.shape
+    height, width = view.tile
+    while width > 16 and rows * triton.cdiv(channels, width) < PROGRAMS:
+        height, width = 2 * height, width // 2
+    height = min(height, max(16, triton.next_power_of_2(positions)))
+    y = torch.empty_like(x)
+    of_row = None if domains is None else domains.contiguous()
+    mean, var = (statistic.contiguous() for statistic in population)
+    with torch.cuda.device(x.device) if x.is_cuda else nullcontext():
+        programs.lean[(rows, triton.cdiv(channels, width))](
+            x, y, mean, var, *affine, of_row, share, eps,
+            *view.shape, *view.strides, height, width, num_warps=8,
+        )  # fmt: skip
+    return y
+
+
 class _Groups(NamedTuple):
     """Which statistics each row is normalized by.
 

@@ -1,4 +1,4 @@
-"""The kernels of `bne.methods.dson_kernels`, in Triton's language.
+"""The kernels of `bne.core.kernels.blending`, in Triton's language.
 
 Arguments that are None are settled in compilation, and so is every `if` about them.
 """
@@ -13,7 +13,7 @@ def combine(
     rows, positions, channels, row_stride, position_stride, channel_stride,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    """Gives x * scale + offset or x * scale + y * slope + offset: one of each a row and channel."""
+    """Gives x * scale + offset or x * scale + y * slope + offset, by row and channel."""
     row = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     position = tl.program_id(2) * HEIGHT + tl.arange(0, HEIGHT)
@@ -33,10 +33,10 @@ def combine(
 
 @triton.jit
 def blend(
-    own_mean, own_var, domains, members, running_mean, running_var, mixture, gammas, betas,
+    own_mean, own_var, domains, members, running_mean, running_var, shares, gammas, betas,
     known_mean, known_var, count, mean, var, scales, shifts,
     eps, values, rows, channels, gamma_stride, beta_stride,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    LEANING: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """Statistics of a domain's members, and the mixture of them and its images' own, as a map."""
     domain = tl.program_id(0)
@@ -67,7 +67,7 @@ def blend(
             apart = tl.load(own_mean + place, mask=wanted, other=0) - batch_mean[None, :]
             within = tl.load(own_var + place, mask=wanted, other=0)
             total += tl.where(wanted, within + apart * apart, 0)
-        # Of one image too: it has more than one value a channel.
+        # Of one image too: it has more than one value per channel.
         middle = tl.where(images > 0, batch_mean, middle)
         spread = tl.where(images > 0, tl.sum(total, 0) / tl.maximum(images, 1), spread)
         tl.store(count + domain, images * values)
@@ -75,17 +75,25 @@ def blend(
         tl.store(count + domain, 0.0)
     tl.store(known_mean + group, middle, mask=there)
     tl.store(known_var + group, spread, mask=there)
-    share = tl.sigmoid(tl.load(mixture + domain).to(tl.float32))
+    deviation = tl.sqrt(spread + eps)
     for start in range(0, rows, ROWS):
         row = start + tl.arange(0, ROWS)
         ours = tl.load(domains + row, mask=row < rows, other=-1) == domain
         place = row[:, None] * channels + channel[None, :]
         wanted = ours[:, None] & there[None, :]
         own = tl.load(own_mean + place, mask=wanted, other=0)
-        mixed = own + share * (middle[None, :] - own)
-        own = tl.load(own_var + place, mask=wanted, other=1)
-        mixed_var = own + share * (spread[None, :] - own)
-        scale = tl.rsqrt(mixed_var + eps)
+        within = tl.load(own_var + place, mask=wanted, other=1)
+        if LEANING:
+            share = tl.load(shares + row, mask=ours, other=0).to(tl.float32)[:, None]
+            mixed = middle[None, :] + share * (own - middle[None, :])
+            between = deviation[None, :] + share * (tl.sqrt(within + eps) - deviation[None, :])
+            mixed_var = between * between - eps
+            scale = 1 / between
+        else:
+            share = tl.sigmoid(tl.load(shares + domain).to(tl.float32))
+            mixed = own + share * (middle[None, :] - own)
+            mixed_var = within + share * (spread[None, :] - within)
+            scale = tl.rsqrt(mixed_var + eps)
         if gammas is not None:
             gamma = tl.load(gammas + domain * gamma_stride + channel, mask=there, other=0)
             scale = scale * gamma.to(tl.float32)[None, :]
@@ -101,10 +109,10 @@ def blend(
 
 @triton.jit
 def blend_gradient(
-    totals, products, own_mean, own_var, domains, members, mixture, known_mean, known_var, count,
-    mean, var, scales, dgammas, dbetas, dmixture, slopes, offsets,
+    totals, products, own_mean, own_var, domains, members, shares, known_mean, known_var, count,
+    mean, var, scales, dgammas, dbetas, dshares, slopes, offsets,
     eps, values, rows, channels,
-    ROWS: tl.constexpr, WIDTH: tl.constexpr,
+    LEANING: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     """From the sums over every row of dy and dy * x̂: all that the statistics hand back."""
     domain = tl.program_id(0)
@@ -113,7 +121,8 @@ def blend_gradient(
     group = domain * channels + channel
     middle = tl.load(known_mean + group, mask=there, other=0)
     spread = tl.load(known_var + group, mask=there, other=1)
-    share = tl.sigmoid(tl.load(mixture + domain).to(tl.float32))
+    if not LEANING:
+        share = tl.sigmoid(tl.load(shares + domain).to(tl.float32))
     to_beta = tl.zeros((ROWS, WIDTH), tl.float32)
     to_gamma = tl.zeros((ROWS, WIDTH), tl.float32)
     to_middle = tl.zeros((ROWS, WIDTH), tl.float32)
@@ -127,36 +136,48 @@ def blend_gradient(
         total = tl.load(totals + place, mask=wanted, other=0)
         product = tl.load(products + place, mask=wanted, other=0)
         scale = tl.load(scales + place, mask=wanted, other=0)
-        root = tl.rsqrt(tl.load(var + place, mask=wanted, other=1) + eps)
-        to_mean = -scale * total
-        to_var = -0.5 * scale * root * product
         to_beta += total
         to_gamma += product
-        to_middle += to_mean
-        to_spread += to_var
-        apart = middle[None, :] - tl.load(own_mean + place, mask=wanted, other=0)
-        wider = spread[None, :] - tl.load(own_var + place, mask=wanted, other=0)
-        to_share += tl.where(wanted, to_mean * apart + to_var * wider, 0)
+        if LEANING:  # the domain's part; of its deviation first
+            part = 1 - tl.load(shares + row, mask=ours, other=0).to(tl.float32)[:, None]
+            to_middle -= part * scale * total
+            to_spread -= part * scale * product
+        else:
+            root = tl.rsqrt(tl.load(var + place, mask=wanted, other=1) + eps)
+            to_mean = -scale * total
+            to_var = -0.5 * scale * root * product
+            to_middle += share * to_mean
+            to_spread += share * to_var
+            apart = middle[None, :] - tl.load(own_mean + place, mask=wanted, other=0)
+            wider = spread[None, :] - tl.load(own_var + place, mask=wanted, other=0)
+            to_share += tl.where(wanted, to_mean * apart + to_var * wider, 0)
     tl.store(dbetas + group, tl.sum(to_beta, 0), mask=there)
     tl.store(dgammas + group, tl.sum(to_gamma, 0), mask=there)
-    part = domain * tl.num_programs(1) + tl.program_id(1)
-    tl.store(dmixture + part, tl.sum(tl.sum(to_share, 0), 0) * share * (1 - share))
     images = 1.0
     if members is not None:
         images = tl.maximum(tl.load(count + domain) / values, 1)
-    middle_gradient = share * tl.sum(to_middle, 0) / images
-    spread_gradient = share * tl.sum(to_spread, 0) / images
+    middle_gradient = tl.sum(to_middle, 0) / images
+    spread_gradient = tl.sum(to_spread, 0) / images
+    if LEANING:
+        spread_gradient = 0.5 * spread_gradient * tl.rsqrt(spread + eps)
+    else:
+        place = domain * tl.num_programs(1) + tl.program_id(1)
+        tl.store(dshares + place, tl.sum(tl.sum(to_share, 0), 0) * share * (1 - share))
     for start in range(0, rows, ROWS):
         row = start + tl.arange(0, ROWS)
         ours = tl.load(domains + row, mask=row < rows, other=-1) == domain
         place = row[:, None] * channels + channel[None, :]
         wanted = ours[:, None] & there[None, :]
         scale = tl.load(scales + place, mask=wanted, other=0)
-        root = tl.rsqrt(tl.load(var + place, mask=wanted, other=1) + eps)
         own = tl.load(own_mean + place, mask=wanted, other=0)
-        to_mean = -(1 - share) * scale * tl.load(totals + place, mask=wanted, other=0)
-        product = tl.load(products + place, mask=wanted, other=0)
-        to_var = -0.5 * (1 - share) * scale * root * product
+        if LEANING:
+            part = tl.load(shares + row, mask=ours, other=0).to(tl.float32)[:, None]
+            root = tl.rsqrt(tl.load(own_var + place, mask=wanted, other=1) + eps)
+        else:
+            part = 1 - share
+            root = tl.rsqrt(tl.load(var + place, mask=wanted, other=1) + eps)
+        to_mean = -part * scale * tl.load(totals + place, mask=wanted, other=0)
+        to_var = -0.5 * part * scale * root * tl.load(products + place, mask=wanted, other=0)
         if members is not None:
             member = (tl.load(members + row, mask=ours, other=0) != 0)[:, None]
             apart = own - middle[None, :]
