@@ -174,6 +174,7 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
         epochs=tuple(fields["epochs"]),
         analysis=result.analysis,
         environment={**result.environment, "precision": result.precision},
+        leaning=tuple(fields["leaning"]),
     )
     append(job.records, record)
     shutil.rmtree(folder / "checkpoints" if job.keep_models else folder, ignore_errors=True)

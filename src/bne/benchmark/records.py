@@ -42,6 +42,7 @@ class Record:
         epochs: the engine's records, one an epoch.
         analysis: what `bne.inspection.analysis` found in the trained model.
         environment: of the run: versions, device, commit.
+        leaning: the same network at several shares, one `bne.training.events.Leaning` each.
     """
 
     experiment: str
@@ -53,6 +54,7 @@ class Record:
     epochs: tuple[Mapping[str, Any], ...] = ()
     analysis: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    leaning: tuple[Mapping[str, Any], ...] = ()
 
     @cached_property
     def identity(self) -> Identity:
@@ -92,6 +94,7 @@ class Record:
             **{name: fields[name] for name in groups},
             seconds=float(fields["seconds"]),
             epochs=tuple(fields["epochs"]),
+            leaning=tuple(fields.get("leaning", ())),
         )
         record.identity.digest  # noqa: B018  fails if there is no such method
         return record

@@ -17,6 +17,8 @@ from bne.benchmark.reference import (
     PaperRow,
     PaperTable,
 )
+from bne.training.events import Leaning
+from bne.training.scores import choose_share, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     Found = list[tuple[Item, Record | None]]
 
 NONE, AWAITED = "–", "…"
+LEANING = ", leaning"  # after the name of a row
 RANKS = ("closest", "second", "third")
 
 
@@ -182,6 +185,9 @@ def accuracy_table(name: str, found: Found, paper: PaperTable | None, rule: Rule
     for row, own in _by_row(found).items():
         cells = {target: cell(own, target, lambda r: accuracy(r, rule)) for target in targets}
         ours[row] = {**cells, AVERAGE: average(list(cells.values()))}
+        if rule == "last" and any(record and record.leaning for _, record in own):
+            cells = {target: cell(own, target, leaning_accuracy) for target in targets}
+            ours[f"{row}{LEANING}"] = {**cells, AVERAGE: average(list(cells.values()))}
     deepall = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
     for row in ours.keys() - {deepall}:
         if deepall is not None:
@@ -217,6 +223,15 @@ def accuracy(record: Record, rule: Rule) -> float | None:
     None under "validation" if the run held no source images out.
     """
     return percent(record.accuracy[rule]) if rule in record.accuracy else None
+
+
+def leaning_accuracy(record: Record) -> float | None:
+    """The same at the share that held-out source images allow, of the last epoch; None without."""
+    found = [Leaning.from_dict(one) for one in record.leaning]
+    if not found:
+        return None
+    allowed = choose_share(found)
+    return next(pooled(one.target.values()).accuracy for one in found if one.share == allowed)
 
 
 def percent(scores: Mapping[str, Mapping[str, int]]) -> float:

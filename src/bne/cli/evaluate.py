@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common
+from bne.errors import SettingsError
 
 if TYPE_CHECKING:
     from bne.inspection.evaluate import Accuracies
@@ -19,6 +20,15 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
     data: common.Data,
     domains: common.Domains = None,
+    lean: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="How far images lean on their own statistics.",
+            show_default="the model's own",
+        ),
+    ] = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
@@ -33,6 +43,11 @@ def evaluate(
     from bne.training.model_folder import load_model
 
     method, transform, info = load_model(run)
+    if lean is not None:
+        try:
+            method.lean = lean
+        except ValueError as error:
+            raise SettingsError(f"--lean: {error}.") from None
     images = open_images(data)
     wanted = common.parse_names(domains, images.domains) if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
@@ -50,7 +65,8 @@ def evaluate(
             }
             for domain, by_answer in shares.items()
         }
-        report = {"method": info.method, "trained_on": list(info.domains), "domains": plain}
+        about = {"method": info.method, "lean": method.lean, "trained_on": list(info.domains)}
+        report = {**about, "domains": plain}
         typer.echo(json.dumps(report, indent=2))
     else:
         _show(shares, info.domains)

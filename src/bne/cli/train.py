@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bne.api import TrainedRun
     from bne.recipes.schema import Recipe
     from bne.training.events import Listener
+    from bne.training.folder import Result
 
 
 def show_methods(as_json: bool) -> None:
@@ -82,6 +83,8 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print(" ".join(map(sentence, rules)))
+    if result.leaning:
+        console.print(_leaning(result))
     if result.target_images == "unlabelled":
         console.print("The target's images were part of training, without their labels.")
     if there:
@@ -92,6 +95,19 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
             f"{run.folder / 'result.json'} and resume the run (--resume).",
             soft_wrap=True,
         )
+
+
+def _leaning(result: "Result") -> str:
+    """What the network has at the share it leans by, and at the one that held-out images allow."""
+    from bne.training.scores import SHARE_RULE, choose_share, pooled
+
+    allowed = choose_share(result.leaning)
+    found = {one.share: pooled(one.target.values()).accuracy for one in result.leaning}
+    kept = f"It is kept leaning by {result.lean:g}." if result.lean else "It is kept without."
+    return (
+        f"Last, leaning on each image's own statistics by {allowed:g} ({SHARE_RULE}): "
+        f"{found[allowed]:.1f}. {kept}"
+    )
 
 
 EPILOG = (
@@ -122,6 +138,13 @@ def train(
         int | None, typer.Option(min=0, help="Of all that is random.", show_default="the recipe's")
     ] = None,
     weights: common.Weights = None,
+    lean: Annotated[
+        str | None,
+        typer.Option(
+            help="How far images lean on their own statistics in use, 0 to 1, or auto.",
+            show_default="the recipe's",
+        ),
+    ] = None,
     settings: common.Settings = None,
     out: Annotated[
         Path | None,
@@ -166,7 +189,8 @@ def train(
 
     flags = {"method": method, "seed": seed, "weights": weights}
     given = {key: value for key, value in flags.items() if value is not None}
-    chosen = {**common.parse_settings(settings or []), **given}
+    leaning = [] if lean is None else [f"lean={lean}"]
+    chosen = {**common.parse_settings([*(settings or []), *leaning]), **given}
     own = chosen.pop("target", None)
     held_out = target or own
     for key, value in chosen.items():

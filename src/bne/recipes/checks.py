@@ -107,6 +107,8 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
         method = find(recipe.method).method
     except ValueError as error:
         raise SettingsError(f"method: {error}.") from None
+    if recipe.lean not in ("auto", 0) and not method.can_lean:
+        raise SettingsError(f"lean: method {recipe.method} does not lean; leave it out.")
     hints = _option_types(method)
     for name, value in recipe.options.items():
         try:

@@ -182,6 +182,7 @@ class Keeper:
             options=plain(recipe.options),
             transform=runtime.transform.to_dict(),
             weights=None if recipe.weights is None else Path(recipe.weights).name,
+            lean=plain(method.lean),
         )
         tensors = snapshot(method.state_dict())
         self._submit(lambda: save_model(folder, tensors, info))

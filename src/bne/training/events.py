@@ -35,6 +35,31 @@ Scores = dict[str, Score]
 
 
 @dataclass(frozen=True)
+class Leaning:
+    """The last epoch's network, leaning on its images' own statistics by some share.
+
+    Attributes:
+        share: how far, 0 to 1.
+        validation: of the held-out images of each source domain; empty if there are none.
+        target: of all images of each target domain, never used to choose the share.
+        gained: held-out images that are right leaning and wrong without.
+        lost: held-out images that are wrong leaning and right without.
+    """
+
+    share: float
+    validation: Scores
+    target: Scores
+    gained: int
+    lost: int
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Leaning:
+        """What `asdict` gave."""
+        scores = {key: scores_from_dict(fields[key]) for key in ("validation", "target")}
+        return cls(**{**fields, **scores})
+
+
+@dataclass(frozen=True)
 class Start:
     """What a run is about to do.
 

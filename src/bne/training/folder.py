@@ -15,7 +15,7 @@ from bne.recipes.files import dump, parse
 from bne.recipes.inputs import split_sources
 from bne.recipes.schema import checked, to_recipe
 from bne.training import checkpoints
-from bne.training.events import Epoch, Scores, read_epochs, scores_from_dict
+from bne.training.events import Epoch, Leaning, Scores, read_epochs, scores_from_dict
 from bne.training.files import named, plain, write_json, write_text
 from bne.training.identity import Identity
 from bne.training.model_folder import INFO
@@ -43,6 +43,9 @@ class Result:
             joined without their labels.
         analysis: what the caller's own analysis of the trained network gave.
         seconds: that the run took, evaluation included.
+        lean: the share by which the kept network leans on its images' own statistics. All
+            accuracies above are of share 0.
+        leaning: the last epoch's network at several shares; empty if its method does not lean.
     """
 
     recipe: dict[str, Any]
@@ -53,6 +56,8 @@ class Result:
     target_images: Literal["unseen", "unlabelled"]
     analysis: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    lean: float = 0.0
+    leaning: list[Leaning] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers, texts, lists and dictionaries, for JSON."""
@@ -63,7 +68,8 @@ class Result:
         """What `to_dict` gave."""
         epochs = [Epoch.from_dict(epoch) for epoch in fields["epochs"]]
         accuracy = {rule: scores_from_dict(scores) for rule, scores in fields["accuracy"].items()}
-        return cls(**{**fields, "epochs": epochs, "accuracy": accuracy})
+        leaning = [Leaning.from_dict(found) for found in fields.get("leaning", [])]
+        return cls(**{**fields, "epochs": epochs, "accuracy": accuracy, "leaning": leaning})
 
 
 class RunFolder:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from bne.core.ensemble import Lean
     from bne.data.cache import PreparedImages
     from bne.data.feed import Feed
     from bne.data.splits import Split
@@ -42,6 +43,7 @@ class ModelInfo:
         options: of the method.
         transform: from images to the network's input, as `EvalTransform.to_dict` gives it.
         weights: the source or file that training started from; None for random weights.
+        lean: how far images lean on their own statistics, see `bne.methods.Method.lean`.
         bne: the version that wrote it.
     """
 
@@ -52,6 +54,7 @@ class ModelInfo:
     options: Mapping[str, Any]
     transform: Mapping[str, Any]
     weights: str | None
+    lean: Lean = 0.0
     bne: str = bne.__version__
 
 
@@ -84,6 +87,7 @@ def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
             model = build(info.backbone, len(info.classes))
             method = create(info.method, model, info.domains, info.options)
         method.load_state_dict(tensors)
+        method.lean = info.lean
         transform = EvalTransform.from_dict(info.transform)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (folder / "best").is_dir():

@@ -23,7 +23,7 @@ from bne.training.interruption import noticed
 from bne.training.loop import Head, Pace, Trainer, seed_generators
 from bne.training.model_folder import Trained
 from bne.training.runtime import Runtime
-from bne.training.scores import scores, select
+from bne.training.scores import choose_share, leanings, scores, select
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -125,6 +125,9 @@ def _run(
         trainer = Trainer(runtime, progress, folder, keeper, interruption, listeners, pace)
         training = _train(trainer, runtime, progress, checkpoint)
         method = _finish(trainer, runtime, progress, training)
+        leaning = leanings(runtime, method)
+        asked = inputs.recipe.lean
+        method.lean = lean = choose_share(leaning) if asked == "auto" else asked
         keeper.model(folder.model, method)
         analysis = {}
         if analyse and processes.first:
@@ -139,6 +142,8 @@ def _run(
             target_images="unlabelled" if runtime.uses_target else "unseen",
             analysis=analysis,
             seconds=trainer.seconds,
+            lean=lean,
+            leaning=leaning,
         )
         if processes.first:
             folder.finish(result)
