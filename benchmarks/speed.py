@@ -80,7 +80,7 @@ class Settings:
 class Case:
     """Something to time."""
 
-    work: str  # "training", "warm-up", "inference", or "distance": what lies between the passes
+    work: str  # "training", "warm-up", "points", "inference"; "distance" is between the passes
     images: int  # at once
     graph: bool  # whether it runs as a CUDA graph, otherwise call by call
     domains: int = 0  # K; 0 is the plain network
@@ -90,7 +90,7 @@ class Case:
     @property
     def plain(self) -> "Case":
         """The plain network doing the same with as many images."""
-        work = "training" if self.work == "warm-up" else self.work
+        work = "training" if self.work in ("warm-up", "points") else self.work
         return replace(self, work=work, domains=0, options=())
 
 
@@ -220,7 +220,48 @@ def growth(settings: Settings) -> list[Line]:
     return [*lines, Line("embedding and distance alone", alone, step, settings.goal(0.03))]
 
 
-PARTS = {"train": train, "inference": inference, "memory": memory, "growth": growth}
+def leaning(settings: Settings) -> list[Line]:
+    """Images that lean on their own statistics: one branch, one pass at the centre, and points."""
+    gpu, count = settings.on_gpu, settings.images
+    lines = []
+    for compiled in (False, True) if gpu and find_spec("triton") else (False,):
+        plain = Case("inference", settings.batch, gpu, compiled=compiled)
+        branch = replace(plain, domains=1)
+        centre = replace(plain, domains=settings.domains, options=(("mix", "centre"),))
+        alone = Reference("the same without", ((1, (branch,)),))
+        lines += [
+            Line("plain network", plain),
+            Line("branch", branch, times(1, plain)),
+            Line("branch, leaning", _leaning(branch), alone, settings.goal(1.15)),
+            Line("centre", centre, times(1, plain), settings.goal(1.2)),
+            Line("centre, leaning", _leaning(centre), times(1, plain), settings.goal(1.2)),
+        ]
+    steps = tuple(Case("training", count * more, gpu) for more in ((1, 2, 4, 16) if gpu else (1,)))
+    twice = Reference("2 plain passes, at best", ((2, steps),))
+    lines += [Line("plain step", step) for step in steps]
+    for domains in (2, settings.domains):
+        distance = replace(steps[0], domains=domains)
+        step = Reference("the DT step", ((1, (distance,)),))
+        points = replace(distance, work="points")
+        lines += [
+            Line("DT step", distance),
+            Line("points step", points, twice, settings.goal(1.1)),
+            Line("points step", points, step, settings.goal(1.0)),
+        ]
+    return lines
+
+
+def _leaning(case: Case) -> Case:
+    return replace(case, options=(*case.options, ("lean", 0.1)))
+
+
+PARTS = {
+    "train": train,
+    "inference": inference,
+    "memory": memory,
+    "growth": growth,
+    "leaning": leaning,
+}
 
 
 def make_work(case: Case, settings: Settings) -> Work:
@@ -231,6 +272,8 @@ def make_work(case: Case, settings: Settings) -> Work:
         images, labels = make_batch(case.images, settings)
     if case.work == "distance":
         return distance_work(network.eval(), images, settings)
+    if case.work == "points":
+        labels = labels.repeat(2)
     if case.work != "inference":
         return training_step(network.train(), forward(network, images, case), labels, settings)
     network.eval()
@@ -250,6 +293,8 @@ def forward(network: nn.Module, images: Tensor, case: Case) -> Callable[[], Tens
     if not case.domains:
         return partial(network, images)
     domains = torch.arange(len(images), device=images.device) * case.domains // len(images)
+    if case.work == "points":
+        return partial(network, images, domains, max_lean=0.5)
     return partial(network, images, domains, own_branch=case.work == "warm-up")
 
 
