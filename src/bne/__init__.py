@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from bne.core.ensemble import DomainEnsemble
     from bne.core.norm import DomainBatchNorm
     from bne.core.prediction import Prediction
+    from bne.core.skipping import forget_skipped_step
 
 __all__ = [
     "DomainBatchNorm",
@@ -26,6 +27,7 @@ __all__ = [
     "bhattacharyya",
     "convert",
     "distances",
+    "forget_skipped_step",
     "load",
     "train",
     "uniform",
@@ -41,6 +43,7 @@ _HOMES = {
     "core.ensemble": ("DomainEnsemble",),
     "core.norm": ("DomainBatchNorm",),
     "core.prediction": ("Prediction",),
+    "core.skipping": ("forget_skipped_step",),
 }
 
 
