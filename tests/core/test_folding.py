@@ -8,6 +8,8 @@ import bne
 from bne.core import ensemble, shortcuts
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
+needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
 
 def differing(model, **options):
     """A converted network whose domains differ."""
@@ -22,10 +24,11 @@ def without_bias(layer):
 @torch.no_grad()
 def both(monkeypatch, net, images):
     """The branches' answers with layers prepared at once, and each by itself."""
-    monkeypatch.setattr(ensemble, "pays", lambda images, copies: True)
-    at_once = net(images, details=True)
-    monkeypatch.undo()
-    return at_once.branch_logits, net(images, details=True).branch_logits
+    answers = []
+    for at_once in True, False:
+        monkeypatch.setattr(ensemble, "pays", lambda images, copies, at_once=at_once: at_once)
+        answers.append(net(images, details=True).branch_logits)
+    return answers
 
 
 @pytest.mark.parametrize("options", [{}, {"nearest": 2}])
@@ -78,6 +81,22 @@ def test_half_precision(monkeypatch, dtype, whole):
     torch.testing.assert_close(at_once.double(), expected, **near)
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_a_gpu)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("autocast", [True, False])
+def test_half_precision_of_a_network(monkeypatch, device, dtype, autocast):
+    """Both ways are as near to float64, through convolutions and activations."""
+    net = differing(small_cnn()).to(device, dtype)
+    images = torch.randn(16, 3, 8, 8, device=device).to(dtype)
+    exact = net.double()(images.double(), details=True).branch_logits
+    net.to(torch.float32 if autocast else dtype)
+    with torch.autocast(device, dtype, enabled=autocast):
+        answers = both(monkeypatch, net, images)
+    at_once, single = ((logits.double() - exact).square().mean().sqrt() for logits in answers)
+    assert at_once <= 1.1 * single  # on a GPU they round differently
+    assert at_once <= torch.finfo(dtype).eps * exact.abs().max()
+
+
 def test_layers_that_normalise_in_a_way_of_their_own(monkeypatch):
     class Tenfold(bne.DomainBatchNorm):
         def by_domain(self, *args, **kwargs):
@@ -103,7 +122,7 @@ class TwoSided(nn.Parameter):
     """A parameter of another type, as sharded ones are."""
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_a_gpu
 def test_few_small_images_on_a_gpu_without_gradients():
     images = torch.zeros(2, 3, 8, 8, device="cuda")
     assert not shortcuts.pays(images)
