@@ -22,7 +22,7 @@ types: $(READY)
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
-# A process a core, each with one thread: faster than one process with all cores.
+# One process per core, each with one thread: faster than one process with all cores.
 unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n logical
 

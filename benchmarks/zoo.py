@@ -113,7 +113,7 @@ def table(records: list[Record]) -> str:
         "",
         "- right after conversion to three domains, every batch norm, each branch and the mixture",
         "  give in evaluation the original's output;",
-        "- reverting gives back the original's classes and, to the last bit, its state;",
+        "- converting back gives the original's classes and, to the last bit, its state;",
         "- with one domain and the original's momentum, a training step gives the original's",
         "  output and running statistics, allowing for the biased variance.",
         "",

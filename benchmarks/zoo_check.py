@@ -2,7 +2,7 @@
 
 Everything is computed in float64, where two ways to the same number agree to many digits even
 after the hundred layers of an untrained network. The network is converted in place, without the
-copies that `bne.convert` and `bne.revert` make, because some have more than a billion parameters.
+copies that `bne.convert` and `net.to_plain` make, because some have more than a billion parameters.
 """
 
 import inspect
@@ -225,7 +225,7 @@ def converted(model: nn.Module, domains: list[str], **options: Any) -> bne.Domai
 
 
 def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) -> nn.Module:
-    """Three domains: branches and mixture answer as the original, and reverting gives it back."""
+    """Three domains: branches and mixture answer as the original; converting back gives it."""
     classes = [type(module) for module in model.modules()]
     parameters = dict(model.named_parameters())
     net = converted(model, DOMAINS, momentum="keep").eval()
@@ -239,12 +239,12 @@ def same_in_evaluation(model: nn.Module, images: Tensor, original: Behaviour) ->
     _close("mixture", out.logits, original.evaluation)
     plain = remove(net.model, None)
     if [type(module) for module in plain.modules()] != classes:
-        raise MismatchError("revert changed a module's class")
+        raise MismatchError("converting back changed a module's class")
     if any(parameter is not parameters[name] for name, parameter in plain.named_parameters()):
-        raise MismatchError("revert changed a parameter")
+        raise MismatchError("converting back changed a parameter")
     for name, value in buffers(plain).items():
         if not torch.equal(value, original.state[name]):
-            raise MismatchError(f"revert changed {name}")
+            raise MismatchError(f"converting back changed {name}")
     return plain
 
 

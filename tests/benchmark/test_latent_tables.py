@@ -86,5 +86,5 @@ def test_notes_name_weights_and_what_does_not_compare() -> None:
     assert "The paper's figures are of alexnet, not of resnet18." in notes
     adapted = [item("bne-adapt", "photo", row="BNE (adapted)", backbone="alexnet_bn")]
     notes = " ".join(result_grid(experiment, [(adapted[0], None)]).notes)
-    assert "Trained with unlabelled images of the target: BNE (adapted)." in notes
+    assert "Trained with unlabeled images of the target: BNE (adapted)." in notes
     assert "not of" not in notes

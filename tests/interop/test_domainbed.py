@@ -147,7 +147,7 @@ def test_what_cannot_work_is_refused() -> None:
         domainbed_algorithm("bne", distnce="wasserstein")
     with pytest.raises(ValueError, match="unknown backbone 'resnet19'"):
         domainbed_algorithm("bne", "resnet19")
-    with pytest.raises(ValueError, match="'alexnet_cvgj' are for images normalised by mean"):
+    with pytest.raises(ValueError, match="'alexnet_cvgj' are for images normalized by mean"):
         domainbed_algorithm("bne", "alexnet_cvgj", "some.caffemodel")
     with pytest.raises(ValueError, match="2 channels"):
         domainbed_algorithm("bne", "small_cnn")((2, 28, 28), 2, 3, HPARAMS)

@@ -91,7 +91,7 @@ class Job:
         out: the folder of the runs' own folders.
         records: the file that finished runs are added to.
         device: "cpu" or "cuda", which `parallel` runs use at a time.
-        analyse: whether trained networks are analysed where no table needs it.
+        analyse: whether trained networks are analyzed where no table needs it.
         keep_models: whether the runs' folders stay, with the trained networks.
         skip_bad: whether images that cannot be read are left out.
         allow_gaps: whether source domains may lack classes that others have.
@@ -162,7 +162,9 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
         resume=True,
     )
     if item.analysed and not result.analysis:
-        raise SettingsError(f"{folder} has this run unanalysed; remove it or change --out.")
+        raise SettingsError(
+            f"{folder} has this run without an analysis; remove it or change --out."
+        )
     fields = result.to_dict()
     record = Record(
         experiment=item.experiment,

@@ -39,7 +39,7 @@ class Record:
         accuracy: {rule: {target domain: {"correct": …, "images": …}}}.
         seconds: it took.
         materials: checksums of the `weights` and `images` it started from, as far as known.
-        epochs: the engine's records, one an epoch.
+        epochs: the engine's records, one per epoch.
         analysis: what `bne.inspection.analysis` found in the trained model.
         environment: of the run: versions, device, commit.
         leaning: the same network at several shares, one `bne.training.events.Leaning` each.

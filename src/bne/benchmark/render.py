@@ -95,7 +95,7 @@ def _notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> li
     if paper and paper.backbone not in backbones:
         sentences.append(f"The paper's figures are of {paper.backbone}, not of {backbones}.")
     if adapted:
-        sentences.append(f"Trained with unlabelled images of the target: {adapted}.")
+        sentences.append(f"Trained with unlabeled images of the target: {adapted}.")
     latent = LATENT[experiment.analysis] if experiment.analysis else None
     return [*sentences, latent or "Accuracy on the target, in percent."]
 

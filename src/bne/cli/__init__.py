@@ -1,4 +1,4 @@
-"""The command line: one verb a job, each in its own file."""
+"""The command line: one verb per job, each in its own file."""
 
 import os
 import re

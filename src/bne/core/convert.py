@@ -40,7 +40,7 @@ def convert(
         momentum: the least share of a new batch in the running statistics; a domain's nth batch has
             1/n if that is more. None averages all batches, "keep" uses each layer's own momentum.
         synchronised: whether batch statistics are those of all processes. If None, layers that were
-            `SyncBatchNorm` are synchronised; others refuse to train in several processes.
+            `SyncBatchNorm` are synchronized; others refuse to train in several processes.
         distance: the distance from images to domains, by name (see `bne.distances`) or as a
             function.
         layers: the layers whose statistics are compared; None compares all that can be.

@@ -27,7 +27,7 @@ def check_copyable(model: nn.Module) -> None:
 
     Raises:
         TypeError: It is no network.
-        ValueError: A layer is synchronised over a process group of its own.
+        ValueError: A layer is synchronized over a process group of its own.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"the network must be an nn.Module, not {model!r}: build it first")
@@ -58,7 +58,7 @@ def install(
         num_domains: the number of domains, K.
         momentum: the new layers' momentum; "keep" uses each old layer's own.
         synchronised: whether batch statistics are those of all processes; None leaves it open,
-            except for layers that are synchronised already.
+            except for layers that are synchronized already.
         shortcuts: whether plain convolutions and poolings get faster subclasses, see `bne.convert`.
     """
     if not (momentum is None or momentum == "keep" or _is_share(momentum)):

@@ -25,16 +25,16 @@ MIN_AREA = 0.5
 MAX_LOG_ASPECT = 0.2877  # log(4/3)
 JITTER = 0.3
 GREY_CHANCE = 0.1
-DRAWS = 10  # random numbers an image, as many as the strong augmentation takes
+DRAWS = 10  # random numbers per image, as many as the strong augmentation takes
 
 
 class Augmentation:
-    """Augments and normalises training batches.
+    """Augments and normalizes training batches.
 
     - "paper": a random crop and a random horizontal flip.
     - "strong": a random crop of at least half the area and an aspect of 3:4 to 4:3, resized; a
       random flip; brightness, contrast and saturation scaled by 0.7 to 1.3 and hue turned by up to
-      0.3, in this order; one image in ten made grey.
+      0.3, in this order; one image in ten made gray.
     - "randaugment": torchvision's `RandAugment`, 2 operations of magnitude 9, then "strong". Slow:
       it takes the images one by one.
     """
@@ -51,7 +51,7 @@ class Augmentation:
 
         Args:
             strength: One of the above.
-            preprocessing: The size of the crops, and the normalisation.
+            preprocessing: The size of the crops, and the normalization.
             seed: Number that decides all changes.
             flip: Whether to mirror every other image; digits and text must not be.
         """
@@ -83,7 +83,7 @@ class Augmentation:
                 default.
 
         Returns:
-            (B, 3, size, size) float32, normalised, where `size` is the preprocessing's.
+            (B, 3, size, size) float32, normalized, where `size` is the preprocessing's.
         """
         size = self._preprocessing.size
         if min(images.shape[-2:]) < size:
@@ -160,17 +160,17 @@ def adjust_brightness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_contrast(images: Tensor, factor: Tensor) -> Tensor:
-    """Moves pixels from (0) the image's mean grey towards the image (1) and beyond."""
+    """Moves pixels from (0) the image's mean gray toward the image (1) and beyond."""
     return _blend(images, grey(images).mean((1, 2, 3), keepdim=True), factor)
 
 
 def adjust_saturation(images: Tensor, factor: Tensor) -> Tensor:
-    """Moves pixels from (0) their grey towards the image (1) and beyond."""
+    """Moves pixels from (0) their gray toward the image (1) and beyond."""
     return _blend(images, grey(images), factor)
 
 
 def adjust_hue(images: Tensor, turn: Tensor) -> Tensor:
-    """Turns hues round the colour circle; `turn` 1 is all the way round."""
+    """Turns hues round the color circle; `turn` 1 is all the way round."""
     value, darkest = images.amax(1), images.amin(1)
     chroma = value - darkest
     red, green, blue = images.unbind(1)
@@ -188,7 +188,7 @@ def adjust_hue(images: Tensor, turn: Tensor) -> Tensor:
 
 
 def drop_colour(images: Tensor, chosen: Tensor) -> Tensor:
-    """Makes the chosen images, (B,) bool, grey."""
+    """Makes the chosen images, (B,) bool, gray."""
     return torch.where(chosen[:, None, None, None], grey(images), images)
 
 

@@ -33,8 +33,8 @@ class DomainBatches:
     An epoch is a number of steps, one of
 
     - "largest": the largest domain is seen once, smaller ones more often (the default). On PACS
-      with the official split, 16 images a domain: 3531 // 16 = 220 steps where sketch is a source,
-      2107 // 16 = 131 where it is the target.
+      with the official split, 16 images per domain: 3531 // 16 = 220 steps if sketch is a source,
+      2107 // 16 = 131 if it is the target.
     - "smallest": the smallest domain is seen once, larger ones in part.
     - a whole number: so many steps.
 

@@ -160,7 +160,7 @@ def _count(images: ImageSet) -> dict[str, dict[str, int]]:
 
 def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Iterator[str]:
     if len(images.domains) < 2:
-        yield f"There is one domain only, {images.domains[0]}; add at least one to generalise to."
+        yield f"There is one domain only, {images.domains[0]}; add at least one to generalize to."
     if len(images.classes) < 2:
         yield f"There is one class only, {images.classes[0]}; add at least one to tell it from."
     for domain in images.domains:

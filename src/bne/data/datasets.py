@@ -91,7 +91,7 @@ def as_picture(image: Any, name: str) -> Image.Image:
     if isinstance(image, torch.Tensor):
         if image.is_floating_point():
             if image.numel() and not (image.min() >= 0 and image.max() <= 1):
-                raise DataError(f"{name}: float pixels outside 0..1; give it before normalisation.")
+                raise DataError(f"{name}: float pixels outside 0..1; give it before normalization.")
             image = (image * 255).round().to(torch.uint8)
         image = (image.movedim(0, -1) if image.ndim == 3 else image).numpy(force=True)
     if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
@@ -101,7 +101,7 @@ def as_picture(image: Any, name: str) -> Image.Image:
         image = image[:, :, 0]
     if image.size == 0 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
         raise DataError(
-            f"{name}: the shape {tuple(image.shape)} is none of a grey, RGB or RGBA image."
+            f"{name}: the shape {tuple(image.shape)} is none of a gray, RGB or RGBA image."
         )
     return to_rgb(Image.fromarray(np.ascontiguousarray(image)), name)
 

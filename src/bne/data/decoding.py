@@ -44,7 +44,7 @@ def in_threads(
     Args:
         work: A function to call in one of the threads; what it raises is raised here.
         items: Its arguments; taken one by one, as threads become free.
-        threads: Number of threads; by default one a usable core.
+        threads: Number of threads; by default one per usable core.
         ahead: Results that may wait to be asked for, so that memory stays bounded.
     """
     with ThreadPoolExecutor(threads or usable_cores()) as executor:

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     """One step's images of K domains, in domain order, on the device.
 
     Attributes:
-        images: (B, 3, size, size) float32, augmented and normalised, in `channels_last` format.
+        images: (B, 3, size, size) float32, augmented and normalized, in `channels_last` format.
         labels: (B,) int64.
         domains: (B,) int64, in 0..K-1.
         step: Steps of training before this one.

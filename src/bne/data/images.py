@@ -1,4 +1,4 @@
-"""Labelled images of several domains, and the one way an encoded image becomes RGB pixels."""
+"""Labeled images of several domains, and the one way an encoded image becomes RGB pixels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BITS_PER_SAMPLE, COMPRESSION, PHOTOMETRIC, PLANAR = 258, 259, 262, 284  # in TIF
 
 @dataclass(frozen=True, slots=True)
 class ImageFile:
-    """One labelled image, wherever it lies.
+    """One labeled image, wherever it lies.
 
     Attributes:
         name: Unique and readable, `domain/class/file`.
@@ -76,10 +76,10 @@ class ImageSet:
 def decode(data: bytes, name: str) -> Image.Image:
     """Decodes an encoded image to the RGB a person would see, each channel 8 bits.
 
-    EXIF rotation is applied; transparent pixels are composited on white; grey, palette and CMYK
+    EXIF rotation is applied; transparent pixels are composited on white; gray, palette and CMYK
     become RGB; 12 and 16 bits are scaled to 8; of several frames or pages the first is taken.
-    Colour profiles are not applied, as in the field's usual loaders. What Pillow makes of a file
-    stands: it does not see the one transparent colour of a PNG of 2 or 4 bits, or of 16-bit RGB.
+    Color profiles are not applied, as in the field's usual loaders. What Pillow makes of a file
+    stands: it does not see the one transparent color of a PNG of 2 or 4 bits, or of 16-bit RGB.
 
     Args:
         data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.

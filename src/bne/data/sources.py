@@ -1,4 +1,4 @@
-"""One way in: whatever holds labelled images of several domains becomes an `ImageSet`."""
+"""One way in: whatever holds labeled images of several domains becomes an `ImageSet`."""
 
 from __future__ import annotations
 

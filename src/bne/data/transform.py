@@ -1,4 +1,4 @@
-"""From decoded images to a network's input: cropped, normalised, on their device.
+"""From decoded images to a network's input: cropped, normalized, on their device.
 
 `EvalTransform` is what happens when nothing is random; `bne.data.augment` is built from the same
 parts.
@@ -30,7 +30,7 @@ class EvalTransform:
     """How images are prepared for a trained network; kept with it and used for every prediction.
 
     Attributes:
-        preprocessing: The size of the centre crop, and the normalisation.
+        preprocessing: The size of the centre crop, and the normalization.
         resize: Height and width images are resized to before that.
     """
 
@@ -46,7 +46,7 @@ class EvalTransform:
             )
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Crops and normalises a batch.
+        """Crops and normalizes a batch.
 
         Args:
             images: (B, 3, resize, resize) uint8, on any device.
@@ -99,7 +99,7 @@ class EvalTransform:
 
 
 def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:
-    """Brings colours to what the network was trained on, channel by channel.
+    """Brings colors to what the network was trained on, channel by channel.
 
     Args:
         images: (B, 3, H, W), uint8 or in [0, 1].

@@ -3,10 +3,10 @@
     blueprint: pale outlines on blue, some of them faintly filled.
     chalk: grainy pale strokes on a dark, smudged board.
     ink: dark pens on bright paper.
-    poster: pale on a two-coloured pattern, one in five the other way round.
+    poster: pale on a two-colored pattern, one in five the other way round.
 
 The digits are scikit-learn's `load_digits`, 1,797 images of 8×8 pixels. They are dealt out, so that
-no digit is in two domains, and every image has a tilt, a stroke and colours of its own.
+no digit is in two domains, and every image has a tilt, a stroke and colors of its own.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Draws:
     images: int
 
     def between(self, low: float, high: float, channels: int = 1, size: int = 1) -> Tensor:
-        """(images, channels, size, size), uniform and independent: with size 1, one an image."""
+        """(images, channels, size, size), uniform and independent: with size 1, one per image."""
         shape = (self.images, channels, size, size)
         return low + (high - low) * torch.rand(shape, generator=self.generator)
 

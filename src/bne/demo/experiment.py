@@ -1,6 +1,6 @@
 """DeepAll and BNE, leave-one-domain-out, on digits drawn in four ways.
 
-Both methods get the same network, initial weights, batches, steps and optimiser. The last step's
+Both methods get the same network, initial weights, batches, steps and optimizer. The last step's
 network is tested.
 """
 
@@ -101,7 +101,7 @@ def compare(
     settings: Settings,
     advance: Callable[[], object] = lambda: None,
 ) -> list[Outcome]:
-    """Trains and tests both methods on every target, one network a CPU core at a time.
+    """Trains and tests both methods on every target, one network per CPU core at a time.
 
     Args:
         prepared: Images of several domains, as `bne.demo.digits.load` makes them.

@@ -80,7 +80,7 @@ def evaluate_model(
         method: the trained model, on the device, in evaluation mode.
         transform: the step from prepared images to its input.
         classes: names of the classes that it knows, in order.
-        prepared: images labelled with those classes or some of them.
+        prepared: images labeled with those classes or some of them.
         domains: names of the domains to test on.
         device: device to compute on.
 

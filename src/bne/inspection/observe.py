@@ -117,7 +117,7 @@ def observe(
         method: the trained model, on the feed's device, in evaluation mode.
         transform: the step from prepared images to its input.
         classes: names that it knows, in order.
-        prepared: images labelled with those classes or some of them.
+        prepared: images labeled with those classes or some of them.
         feed: the same images on the device.
         members: numbers of the images to show, by domain.
         held_out: numbers of images of source domains that were held out from training.

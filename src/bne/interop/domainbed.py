@@ -37,7 +37,7 @@ def domainbed_algorithm(
 
     Raises:
         ValueError: The method, an option or the backbone is unknown, the method forms domains of
-            its own, or the weights want images normalised in another way than DomainBed's.
+            its own, or the weights want images normalized in another way than DomainBed's.
     """
     check_options(method, options)
     kind = find(method).method
@@ -49,7 +49,7 @@ def domainbed_algorithm(
     wanted, given = find_backbone(backbone).preprocessing, Preprocessing(size=224)
     if weights is not None and (wanted.mean, wanted.std) != (given.mean, given.std):
         raise ValueError(
-            f"the weights of {backbone!r} are for images normalised by mean {wanted.mean} and std "
+            f"the weights of {backbone!r} are for images normalized by mean {wanted.mean} and std "
             f"{wanted.std}, but DomainBed's are by ImageNet's: choose another backbone"
         )
     parent: Any = _parent()
@@ -157,7 +157,7 @@ def _target(unlabeled: Sequence[Tensor] | None, method: str, like: Tensor) -> tu
     """All test domains' images as one domain, with labels that count for nothing."""
     if not unlabeled:
         raise ValueError(
-            f"method {method!r} learns from unlabelled images of the target: run DomainBed with "
+            f"method {method!r} learns from unlabeled images of the target: run DomainBed with "
             "--task domain_adaptation and --uda_holdout_fraction"
         )
     images = torch.cat(list(unlabeled))

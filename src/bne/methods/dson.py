@@ -1,4 +1,4 @@
-"""DSON of Seo et al., and its normalisation under BNE's weights."""
+"""DSON of Seo et al., and its normalization under BNE's weights."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, get_args
@@ -21,7 +21,7 @@ class OptimisedNorm(DomainBatchNorm):
     """A domain-aware layer that mixes each image's own statistics with its domain's.
 
     Mean and variance are w · domain + (1 - w) · image, where w = sigmoid(`mixture`) is learned for
-    every domain. Where images have a single value a channel, and so no variance, w is 1.
+    every domain. Where images have a single value per channel, and so no variance, w is 1.
 
     Attributes:
         mixture: (K,); 0, where it starts, weighs both alike.
@@ -70,7 +70,7 @@ class OptimisedNorm(DomainBatchNorm):
         shares: Tensor | None = None,
         track: bool = True,
     ) -> Tensor:
-        """Normalises by the mixture of the image's own and its domain's statistics.
+        """Normalizes by the mixture of the image's own and its domain's statistics.
 
         The arguments, and which of the domain's statistics are taken, are those of
         `DomainBatchNorm.by_domain`.
@@ -98,7 +98,7 @@ class OptimisedNorm(DomainBatchNorm):
         return self._by_moments(x, Moments(mean, var), *(v[domains] for v in self._affine()))
 
     def by_instance(self, x: Tensor, images: int) -> tuple[Tensor, Moments | None]:
-        """Normalises every image by its own statistics, and by the mean γ and β of all domains."""
+        """Normalizes every image by its own statistics, and by the mean γ and β of all domains."""
         samples = samples_of(x, images)
         gamma, beta = (values.mean(0) for values in self._affine())
         if values_per_channel(samples) == 1:
@@ -112,7 +112,7 @@ class OptimisedNorm(DomainBatchNorm):
         return self._by_moments(x, moments, gamma, beta), moments
 
     def _by_moments(self, x: Tensor, moments: Moments, gamma: Tensor, beta: Tensor) -> Tensor:
-        """Normalises every image by the moments given for it, (N, C), in one linear map."""
+        """Normalizes every image by the moments given for it, (N, C), in one linear map."""
         scale = (moments.var + self.eps).rsqrt() * gamma
         return self.by_map(x, scale, torch.addcmul(beta, moments.mean, scale, value=-1))
 

@@ -1,7 +1,7 @@
 """Backbones and their weights.
 
 `build("resnet18", num_classes=7, weights="torchvision")` makes a network, and `preprocessing` of
-it is the input size and the normalisation that it expects.
+it is the input size and the normalization that it expects.
 """
 
 from bne.models.build import Origin, build, origin, preprocessing

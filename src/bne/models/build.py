@@ -21,8 +21,8 @@ class Origin:
     Attributes:
         backbone: Its name.
         weights: The source of its initial weights; None for random ones.
-        preprocessing: Size and normalisation of its input.
-        fresh: Its tensors that the weights did not supply, left at their initialisation.
+        preprocessing: Size and normalization of its input.
+        fresh: Its tensors that the weights did not supply, left at their initialization.
         unused: Tensors of the weights that it did not take.
     """
 
@@ -36,7 +36,7 @@ class Origin:
 def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.Module:
     """Builds a backbone with a fresh classifier.
 
-    Whatever the weights, the classifier is a new layer with PyTorch's own initialisation of a
+    Whatever the weights, the classifier is a new layer with PyTorch's own initialization of a
     linear layer, uniform within ±1/√inputs for weights and biases. `bne.models.origin` tells which
     tensors the weights left fresh and which of theirs were not used; anything but the classifier
     that does not fit is an error. For weights without BN, see `bne.models.calibrate_batch_norm`.
@@ -102,7 +102,7 @@ def load(
     """Copies everything in ``state`` but the classifier into ``model``, in the model's precision.
 
     Returns:
-        The names of the model's tensors left at their initialisation (the classifier, and those
+        The names of the model's tensors left at their initialization (the classifier, and those
         that the backbone calls optional, for which a warning is logged), and the names of the
         tensors in ``state`` that were not used (its classifier).
 

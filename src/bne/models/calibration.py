@@ -1,4 +1,4 @@
-"""Batch normalisation statistics measured from images, for weights that come without them."""
+"""Batch normalization statistics measured from images, for weights that come without them."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -14,7 +14,7 @@ from bne.errors import DataError
 
 @torch.no_grad()
 def calibrate_batch_norm(model: nn.Module, images: Tensor | Iterable[Tensor]) -> None:
-    """Make every BN layer of ``model`` standardise its input over ``images``, in place.
+    """Make every BN layer of ``model`` standardize its input over ``images``, in place.
 
     Layer after layer, in the order they run, the running mean and the biased running variance
     become exactly those of the layer's input over all the images, with the layers before it

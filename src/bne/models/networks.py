@@ -126,7 +126,7 @@ def _unpad(blob: Tensor, axes: int) -> Tensor:
 def small_cnn(num_classes: int) -> nn.Module:
     """Build four blocks of convolution, BN and ReLU, a mean over the map, and a linear layer.
 
-    The BN layers are ``bn1`` to ``bn4``; each sees several values a channel even in one image, so
+    The BN layers are ``bn1`` to ``bn4``; each sees several values per channel even in one image, so
     all of them have a place in the embedding.
     """
     layers: OrderedDict[str, nn.Module] = OrderedDict()

@@ -18,7 +18,7 @@ StateDict = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Input size and normalisation of a backbone, for RGB images scaled to [0, 1].
+    """Input size and normalization of a backbone, for RGB images scaled to [0, 1].
 
     A network is fed ``(image - mean) / std``, channel by channel. The default constants are those
     of torchvision's ImageNet networks.
@@ -39,9 +39,9 @@ class Backbone:
     """How to make a network, and which weights fit it.
 
     Attributes:
-        create: Makes the network for a number of classes, with a freshly initialised classifier.
+        create: Makes the network for a number of classes, with a freshly initialized classifier.
         classifier: Dotted names of the layers that give the logits.
-        preprocessing: Size and normalisation of its input.
+        preprocessing: Size and normalization of its input.
         downloads: Pretrained weights by the name of their source; each call returns a state dict.
         optional: Beginnings of the names of tensors that a weights file may leave out.
         from_caffe: Turns Caffe's layers into a state dict, for networks that have Caffe weights.
@@ -132,7 +132,7 @@ def _create_timm(name: str, classifier: tuple[str, ...], num_classes: int) -> nn
     for path in classifier:
         if path not in layers:  # some of timm's encoders name a layer that they do not have
             raise _no_classifier(name)
-        # timm initialises classifiers in several ways, some with zeros; ours start alike.
+        # timm initializes classifiers in several ways, some with zeros; ours start alike.
         layer = layers[path]
         assert isinstance(layer, nn.Linear | nn.Conv2d)
         layer.reset_parameters()

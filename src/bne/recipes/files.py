@@ -1,4 +1,4 @@
-"""Recipes in YAML files: those that come with the package, one a table of the paper, and others."""
+"""Recipes in YAML files: those of the package, one per table of the paper, and others."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _parse(path: Path) -> Mapping[str, Any]:
     except ValueError as error:
         raise SettingsError(f"{path}: not in the YAML format: {error}.") from None
     if not isinstance(content, Mapping):
-        raise SettingsError(f"{path}: must hold settings, one `key: value` a line.")
+        raise SettingsError(f"{path}: must hold settings, one `key: value` per line.")
     return content
 
 

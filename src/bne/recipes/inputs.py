@@ -248,7 +248,7 @@ def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> 
 def official_split(images: ImageSet, data: object) -> Path | None:
     """The official split that lies with the data, if they are of a benchmark that has one.
 
-    Some of the benchmark's domains are enough to recognise it.
+    Some of the benchmark's domains are enough to recognize it.
 
     Args:
         images: of the data.

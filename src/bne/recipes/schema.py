@@ -16,7 +16,7 @@ class Optimiser:
     """How weights follow gradients.
 
     Attributes:
-        name: of the optimiser; weight decay is L2 in the gradient, but decoupled in "adamw".
+        name: of the optimizer; weight decay is L2 in the gradient, but decoupled in "adamw".
         learning_rate: at the start.
         momentum: of SGD.
         weight_decay: of all parameters.
@@ -251,7 +251,7 @@ def checked(settings: Any, source: str = "", others: Iterable[str] = ()) -> Sett
     Args:
         settings: nested as the recipe is; any may be absent, `ALIASES` are understood.
         source: where they stand, to begin an error with.
-        others: keys that may stand beside them, for the advice on a misspelt one.
+        others: keys that may stand beside them, for the advice on a misspelled one.
 
     Raises:
         SettingsError: A key is unknown, at any depth, or there twice, or a value impossible; the

@@ -77,9 +77,9 @@ class BenchmarkPage:
     missing: Sequence[str]  # runs that are not finished
     failed: Sequence[Outcome]
     mute: int  # finished runs without epochs
-    accuracy: Sequence[Sequence[float | None]]  # a row a run, a column a rule
+    accuracy: Sequence[Sequence[float | None]]  # one row per run, one column per rule
     methods: Mapping[tuple[str, str], str]  # the paper's sentences, by row and method
-    differing: Mapping[str, Sequence[str]]  # settings by key, a text a method
+    differing: Mapping[str, Sequence[str]]  # settings by key, one text per method
     common: Mapping[str, str]  # settings in which no methods differ
     environment: Mapping[str, str]
 
@@ -211,7 +211,7 @@ def _lines(epochs: Sequence[Epoch], most: int) -> dict[str, Any]:
 
 
 def _figures(table: Table, rows: Sequence[str], targets: Sequence[str]) -> list[list[Any]]:
-    """A row a method, a figure a target, then the average."""
+    """One row per method: a figure per target, then the average."""
     by_name = {row.name: row for row in table.rows}
     return [
         [

@@ -125,7 +125,7 @@ def layers(numbers: Mapping[str, Mapping[str, Any]], branches: int) -> Figure:
 def calibration(
     reliability: Mapping[str, Sequence[Mapping[str, float]]], errors: Mapping[str, float]
 ) -> Figure:
-    """Reliability diagrams, one a domain."""
+    """Reliability diagrams, one per domain."""
     figure, grid = _small_multiples(len(reliability), 2.5)
     for axes, (domain, bins) in zip(grid, reliability.items(), strict=False):
         x, y = ([100 * one[key] for one in bins] for key in ("confidence", "accuracy"))
@@ -139,7 +139,7 @@ def calibration(
 
 
 def confusions(matrices: Mapping[str, Sequence[Sequence[int]]], classes: Sequence[str]) -> Figure:
-    """Confusion matrices in percent of the true class, one a domain."""
+    """Confusion matrices in percent of the true class, one per domain."""
     named = len(classes) <= LABELLED
     size = min(7.0, 1.9 + 0.3 * len(classes)) if named else 3
     figure, grid = _small_multiples(len(matrices), size)

@@ -1,4 +1,4 @@
-"""Colours and shapes of domains, and small pictures."""
+"""Colors and shapes of domains, and small pictures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from bne.data.cache import PreparedImages
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
+# Okabe and Ito's colors, which color-blind readers can tell apart.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
 SEEN = (("o", "circle"), ("s", "square"), ("p", "pentagon"))
 UNSEEN = (("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"))
@@ -44,7 +44,7 @@ class Look:
 def looks(domains: Iterable[str], seen: Collection[str]) -> dict[str, Look]:
     """A look for every domain: seen ones are round or broad, unseen ones pointed.
 
-    The first eight differ in colour, neighbours in shape too; the first 24 in one or the other.
+    The first eight differ in color, neighbors in shape too; the first 24 in one or the other.
     """
     found = {}
     for number, name in enumerate(dict.fromkeys(domains)):

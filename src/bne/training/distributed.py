@@ -114,7 +114,7 @@ class SynchronisedBatchNorm(_BatchNorm):
         self.training = plain.training
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalises (N, C, *spatial), then applies the layer's own drop and activation."""
+        """Normalizes (N, C, *spatial), then applies the layer's own drop and activation."""
         if self.training or self.running_mean is None:
             x = self._by_batch(x)
         else:

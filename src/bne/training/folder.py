@@ -289,7 +289,7 @@ def _read_group(text: str) -> dict[str, Any]:
 
 
 def _read_metrics(text: str) -> tuple[Epoch, ...]:
-    """One epoch a line; the last may be cut short by a crash."""
+    """One epoch per line; the last may be cut short by a crash."""
     *lines, last = [line for line in text.splitlines() if line.strip()] or [""]
     records = [json.loads(line) for line in lines]
     with suppress(ValueError):

@@ -68,7 +68,7 @@ class ProgressBar(Listener):
 
 
 class ProgressLines(Listener):
-    """One line an epoch, for files and pipes."""
+    """One line per epoch, for files and pipes."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

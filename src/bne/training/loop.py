@@ -80,7 +80,7 @@ class Head(DeepAll):
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """Takes one optimiser step a call, and never waits for the device.
+    """Takes one optimizer step per call, and never waits for the device.
 
     Attributes:
         model: gives the loss; a method, or one that several processes train.
@@ -99,7 +99,7 @@ class TrainingStep:
     autocast: Autocast = nullcontext
 
     def __call__(self, images: Tensor, labels: Tensor, domains: Tensor) -> None:
-        """Trains on (N, 3, H, W), normalised, as many of each domain, in domain order."""
+        """Trains on (N, 3, H, W), normalized, as many of each domain, in domain order."""
         self.optimiser.zero_grad(set_to_none=True)
         for number in range(self.accumulate):
             # Every n-th image: as many of each domain.

@@ -1,4 +1,4 @@
-"""How weights follow gradients: learning rates, optimisers, averages of weights."""
+"""How weights follow gradients: learning rates, optimizers, averages of weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learning_rate(phase: HeadPhase | Phase, step: int, steps_per_epoch: int) -> 
 def make_optimiser(
     method: nn.Module, settings: Optimiser, device: torch.device
 ) -> torch.optim.Optimizer:
-    """An optimiser of all parameters that are to be trained, of networks of `bne.models.build`.
+    """An optimizer of all parameters that are to be trained, of networks of `bne.models.build`.
 
     The learning rate is set before every step; on a GPU it is a tensor, so that steps can be
     recorded in a CUDA graph.
@@ -83,7 +83,7 @@ def classifier_parameters(method: nn.Module) -> set[nn.Parameter]:
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, method: nn.Module) -> dict[str, Tensor]:
-    """What the optimiser remembers of each parameter, as `key/parameter`."""
+    """What the optimizer remembers of each parameter, as `key/parameter`."""
     return {
         f"{key}/{name}": value
         for name, parameter in method.named_parameters()

@@ -1,7 +1,7 @@
 """Population statistics of batch norm, measured on training images instead of averaged on the way.
 
 Batches are drawn as in training: shuffled, of its size, with as many images of every domain. What
-a layer is measured on depends on how the layers before it were normalised, so batches of another
+a layer is measured on depends on how the layers before it were normalized, so batches of another
 make, of one class for instance, would give statistics that training has never seen.
 """
 

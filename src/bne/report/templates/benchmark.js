@@ -28,7 +28,7 @@
     return number >= 0 && !targets.has(number);
   };
 
-  // A row a method, which may go on in rows without a name; a column a target.
+  // One row per method, which may go on in rows without a name; one column per target.
   function filterGrid(table) {
     const [head, ...rows] = table.rows;
     const columns = [...head.cells].map((cell) => unwantedTarget(cell.textContent));
@@ -42,7 +42,7 @@
     }
   }
 
-  // A row a run, which begins with its method and target.
+  // One row per run, which begins with its method and target.
   function filterRuns(table) {
     for (const row of [...table.rows].slice(1)) {
       row.hidden = unwantedMethod(row.cells[0].textContent)
