@@ -1,10 +1,13 @@
 import dataclasses
+import json
+import subprocess
+import sys
 
 import pytest
 import torch
 
-from bne.demo import METHODS, Settings, compare, experiment
-from bne.demo.digits import load
+from bne.demo import METHODS, Settings, experiment
+from bne.demo.digits import DOMAINS, load
 from bne.demo.experiment import fit, run
 from bne.training.loop import TrainingStep
 from tests.training.small import blackened, mislabelled
@@ -75,20 +78,38 @@ def test_both_methods_have_the_same_budget(digits, monkeypatch):
     assert len(rates) == 5  # the schedule is part of what is compared
 
 
-def test_every_target_seed_and_method_has_an_outcome(digits):
-    ticks = []
-    outcomes = compare(digits, 1, SETTINGS, advance=lambda: ticks.append(1))
-    assert len(outcomes) == len(ticks) == 8
-    assert {(o.target, o.method) for o in outcomes} == {
-        (target, method) for target in digits.images.domains for method in METHODS
-    }
-    for outcome in outcomes:
-        assert 0 <= outcome.accuracy <= 100
-        assert bool(outcome.examples) == (outcome.method == "BNE")
-        for example in outcome.examples:
-            assert example.name.startswith(f"{outcome.target}/{example.truth}/")
-            assert sum(example.weights.values()) == pytest.approx(1, abs=1e-5)
-            assert set(example.weights) == set(digits.images.domains) - {outcome.target}
+UNGUARDED = """
+import json
+from bne.demo import Settings, compare
+from bne.demo.digits import load
+
+settings = Settings(warm_up_steps=1, distance_steps=1)
+outcomes = compare(load(per_domain=50), 1, settings, advance=lambda: print("done"))
+for outcome in outcomes:
+    examples = [(one.name, one.truth, one.weights) for one in outcome.examples]
+    print(json.dumps([outcome.target, outcome.method, outcome.accuracy, examples]))
+"""
+
+
+def test_every_target_seed_and_method_has_an_outcome(tmp_path):
+    """In a script without a guard, whose lines run once: not again in every process."""
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[:8] == ["done"] * 8
+    outcomes = [json.loads(line) for line in lines[8:]]
+    assert [(target, method) for target, method, *_ in outcomes] == [
+        (target, method) for target in DOMAINS for method in METHODS
+    ]
+    for target, method, accuracy, examples in outcomes:
+        assert 0 <= accuracy <= 100
+        assert bool(examples) == (method == "BNE")
+        for name, truth, weights in examples:
+            assert name.startswith(f"{target}/{truth}/")
+            assert sum(weights.values()) == pytest.approx(1, abs=1e-5)
+            assert set(weights) == set(DOMAINS) - {target}
 
 
 def test_accuracy_is_that_of_the_predictions(digits):

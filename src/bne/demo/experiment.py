@@ -9,8 +9,11 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import signal
+import sys
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,7 +28,7 @@ from bne.models import build, preprocessing
 from bne.training.loop import TrainingStep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from torch import Tensor
 
@@ -116,7 +119,8 @@ def compare(
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_worker,
     ) as workers:
-        futures = [workers.submit(run, prepared, *which, settings) for which in runs]
+        with _main_hidden():
+            futures = [workers.submit(run, prepared, *which, settings) for which in runs]
         try:
             for future in as_completed(futures):
                 future.result()
@@ -126,6 +130,17 @@ def compare(
                 worker.terminate()
             raise
         return [future.result() for future in futures]
+
+
+@contextmanager
+def _main_hidden() -> Iterator[None]:
+    """Lets processes start that do not run the user's script again; so it needs no guard."""
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def _start_worker() -> None:
