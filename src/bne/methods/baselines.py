@@ -113,7 +113,7 @@ class FreezeBatchNorm(DeepAll):
     "comparison of our method against other popular normalization strategies: (a) InstanceNorm",
 )
 class InstanceNorm(Method):
-    """One network for all domains, every image normalised by its own statistics.
+    """One network for all domains, every image normalized by its own statistics.
 
     γ and β stay those of batch norm. Layers that see one value per channel, where an image has no
     variance, stay batch norm, all domains being one.
@@ -135,7 +135,7 @@ class InstanceNorm(Method):
         return F.cross_entropy(self.predict(images), labels)
 
     def predict(self, images: Tensor) -> Tensor:
-        """The logits of the network, normalising as above."""
+        """The logits of the network, normalizing as above."""
         count = images.shape[0]
         everyone = torch.zeros(count, dtype=torch.long, device=images.device)
         members = torch.ones_like(everyone, dtype=torch.bool)

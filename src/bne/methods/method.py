@@ -25,7 +25,7 @@ class Method(nn.Module, ABC):
         stage: what the loss now computes. It may change from epoch to epoch; within one stage every
             step runs the same operations, so that they can be recorded once and replayed.
         can_lean: whether images may lean on their own statistics in evaluation.
-        uses_target: whether unlabelled images of the target join every batch as one more domain,
+        uses_target: whether unlabeled images of the target join every batch as one more domain,
             the last, with the label -100, which `cross_entropy` passes over.
     """
 
@@ -86,7 +86,7 @@ class Method(nn.Module, ABC):
         """The loss of one training batch, a scalar.
 
         Args:
-            images: (N, 3, H, W), normalised.
+            images: (N, 3, H, W), normalized.
             labels: (N,).
             domains: (N,), indices of the source domains, as many images of each.
         """
@@ -96,7 +96,7 @@ class Method(nn.Module, ABC):
         """The logits of images of unknown domain, (N, classes), in evaluation mode.
 
         Args:
-            images: (N, 3, H, W), normalised.
+            images: (N, 3, H, W), normalized.
         """
 
     @torch.no_grad()
@@ -104,7 +104,7 @@ class Method(nn.Module, ABC):
         """Runs images in training mode only for the batch statistics they leave behind.
 
         Args:
-            images: (N, 3, H, W), normalised.
+            images: (N, 3, H, W), normalized.
             domains: (N,), indices of the source domains.
         """
         self.net(images)
