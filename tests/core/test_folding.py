@@ -93,7 +93,7 @@ def test_half_precision_of_a_network(monkeypatch, device, dtype, autocast):
     with torch.autocast(device, dtype, enabled=autocast):
         answers = both(monkeypatch, net, images)
     at_once, single = ((logits.double() - exact).square().mean().sqrt() for logits in answers)
-    assert at_once <= 1.1 * single  # on a GPU they round differently
+    assert at_once <= 1.5 * single  # on a GPU they round differently
     assert at_once <= torch.finfo(dtype).eps * exact.abs().max()
 
 
