@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bne.core.distances import bhattacharyya, uniform, wasserstein
     from bne.core.embedding import Embedding
     from bne.core.ensemble import DomainEnsemble
+    from bne.core.head import fit_head
     from bne.core.norm import DomainBatchNorm
     from bne.core.prediction import Prediction
 
@@ -26,6 +27,7 @@ __all__ = [
     "bhattacharyya",
     "convert",
     "distances",
+    "fit_head",
     "load",
     "train",
     "uniform",
@@ -39,6 +41,7 @@ _HOMES = {
     "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
     "core.embedding": ("Embedding",),
     "core.ensemble": ("DomainEnsemble",),
+    "core.head": ("fit_head",),
     "core.norm": ("DomainBatchNorm",),
     "core.prediction": ("Prediction",),
 }

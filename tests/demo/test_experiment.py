@@ -35,7 +35,7 @@ def test_target_labels_and_images_never_reach_training(digits, name):
 def test_both_methods_start_from_the_same_weights(digits):
     still = dataclasses.replace(SETTINGS, learning_rate=0.0)
     target = digits.images.domains[0]
-    deepall, ours = (fit(digits, target, 1, name, still)[0] for name in METHODS)
+    deepall, ours, _ = (fit(digits, target, 1, name, still)[0] for name in METHODS)
     assert ours.distance_training  # with which it ends
     for one, other in zip(deepall.parameters(), ours.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
@@ -65,7 +65,7 @@ def budget(monkeypatch, digits, name, settings):
 
 def test_both_methods_have_the_same_budget(digits, monkeypatch):
     settings = Settings(warm_up_steps=2, distance_steps=3, per_domain=4)
-    deepall, ours = (budget(monkeypatch, digits, name, settings) for name in METHODS)
+    deepall, ours, _ = (budget(monkeypatch, digits, name, settings) for name in METHODS)
     assert len(deepall) == len(ours) == 5
     for (batch, how), (our_batch, our_how) in zip(deepall, ours, strict=True):
         assert len(batch[0]) == 3 * 4
@@ -78,7 +78,7 @@ def test_both_methods_have_the_same_budget(digits, monkeypatch):
 def test_every_target_seed_and_method_has_an_outcome(digits):
     ticks = []
     outcomes = compare(digits, 1, SETTINGS, advance=lambda: ticks.append(1))
-    assert len(outcomes) == len(ticks) == 8
+    assert len(outcomes) == len(ticks) == 12
     assert {(o.target, o.method) for o in outcomes} == {
         (target, method) for target in digits.images.domains for method in METHODS
     }
