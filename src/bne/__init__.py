@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bne.core.distances import bhattacharyya, uniform, wasserstein
     from bne.core.embedding import Embedding
     from bne.core.ensemble import DomainEnsemble
+    from bne.core.head import fit_head
     from bne.core.norm import DomainBatchNorm
     from bne.core.prediction import Prediction
     from bne.core.skipping import forget_skipped_step
@@ -27,6 +28,7 @@ __all__ = [
     "bhattacharyya",
     "convert",
     "distances",
+    "fit_head",
     "forget_skipped_step",
     "load",
     "train",
@@ -41,6 +43,7 @@ _HOMES = {
     "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
     "core.embedding": ("Embedding",),
     "core.ensemble": ("DomainEnsemble",),
+    "core.head": ("fit_head",),
     "core.norm": ("DomainBatchNorm",),
     "core.prediction": ("Prediction",),
     "core.skipping": ("forget_skipped_step",),

@@ -1,7 +1,7 @@
 import pytest
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_DEEPALL, GAIN, PaperRow, PaperTable
-from bne.benchmark.tables import accuracy, accuracy_table, find_records
+from bne.benchmark.tables import LEANING, accuracy, accuracy_table, find_records
 from tests.benchmark.examples import item, record
 
 PAPER = PaperTable(
@@ -89,3 +89,22 @@ def test_gains_are_over_the_row_of_deepall_whatever_its_name() -> None:
     assert table.rows[1].cells[GAIN].mean == pytest.approx(5)
     table = accuracy_table("a table", find_records(items[1:], records), None, "last")
     assert GAIN not in table.rows[0].cells
+
+
+def test_leaning_is_a_row_of_its_own_at_the_share_that_held_out_images_allow() -> None:
+    def at(share: float, lost: int, target: int) -> dict:
+        scores = {"photo": {"correct": 90, "images": 100}}
+        unseen = {"art": {"correct": target, "images": 1000}}
+        return {"share": share, "validation": scores, "target": unseen, "gained": 1, "lost": lost}
+
+    (ours, base) = (item(method, "art", row=method) for method in ("bne", "deepall"))
+    leaning = (at(0.0, 0, 700), at(0.1, 1, 760), at(0.2, 20, 990))
+    records = [record(ours, 700, leaning=leaning), record(base, 650)]
+    found = find_records([ours, base], records)
+    rows = {row.name: row for row in accuracy_table("a table", found, None, "last").rows}
+    assert rows["bne"].cells["art"].mean == 70
+    assert rows[f"bne{LEANING}"].cells["art"].mean == 76
+    assert rows[f"bne{LEANING}"].cells[AVERAGE_DEEPALL].mean == 65
+    assert f"deepall{LEANING}" not in rows
+    others = accuracy_table("a table", found, None, "oracle").rows
+    assert {row.name for row in others} == {"bne", "deepall"}

@@ -38,7 +38,7 @@ def test_target_labels_and_images_never_reach_training(digits, name):
 def test_both_methods_start_from_the_same_weights(digits):
     still = dataclasses.replace(SETTINGS, learning_rate=0.0)
     target = digits.images.domains[0]
-    deepall, ours = (fit(digits, target, 1, name, still)[0] for name in METHODS)
+    deepall, ours, _ = (fit(digits, target, 1, name, still)[0] for name in METHODS)
     assert ours.distance_training  # with which it ends
     for one, other in zip(deepall.parameters(), ours.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
@@ -68,7 +68,7 @@ def budget(monkeypatch, digits, name, settings):
 
 def test_both_methods_have_the_same_budget(digits, monkeypatch):
     settings = Settings(warm_up_steps=2, distance_steps=3, per_domain=4)
-    deepall, ours = (budget(monkeypatch, digits, name, settings) for name in METHODS)
+    deepall, ours, _ = (budget(monkeypatch, digits, name, settings) for name in METHODS)
     assert len(deepall) == len(ours) == 5
     for (batch, how), (our_batch, our_how) in zip(deepall, ours, strict=True):
         assert len(batch[0]) == 3 * 4
@@ -98,8 +98,8 @@ def test_every_target_seed_and_method_has_an_outcome(tmp_path):
     ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
-    assert lines[:8] == ["done"] * 8
-    outcomes = [json.loads(line) for line in lines[8:]]
+    assert lines[:12] == ["done"] * 12
+    outcomes = [json.loads(line) for line in lines[12:]]
     assert [(target, method) for target, method, *_ in outcomes] == [
         (target, method) for target in DOMAINS for method in METHODS
     ]

@@ -75,6 +75,7 @@ def recipe(method: str = "bne", **changes: object) -> Recipe:
         per_domain=4,
         epoch=5,
         validation=0.25,
+        lean=0.0,
         resize=SIZE,
         head=HeadPhase(2, Optimiser("sgd", 1e-2, momentum=0.9, head_factor=1.0)),
         train=Phase(4, warm_up=2, optimiser=optimiser),

@@ -12,9 +12,9 @@ from bne.training.model_folder import ModelInfo, load_model, save_model
 from tests.training import small
 
 
-def info(method: str, domains: list[str]) -> ModelInfo:
+def info(method: str, domains: list[str], lean: float = 0.0) -> ModelInfo:
     transform = EvalTransform(preprocessing("tiny"), small.SIZE).to_dict()
-    return ModelInfo("tiny", small.CLASSES, tuple(domains), method, {}, transform, None)
+    return ModelInfo("tiny", small.CLASSES, tuple(domains), method, {}, transform, None, lean)
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in entries()])
@@ -26,7 +26,8 @@ def test_every_method_comes_back_from_its_folder(tmp_path, name) -> None:
         for value in method.state_dict().values():
             if value.is_floating_point():
                 value.uniform_(0.1, 1)
-    save_model(tmp_path / "model", snapshot(method.state_dict()), info(name, domains))
+    method.lean = share = 0.2 if method.can_lean else 0.0
+    save_model(tmp_path / "model", snapshot(method.state_dict()), info(name, domains, share))
     state = torch.get_rng_state()
     loaded, transform, found = load_model(tmp_path / "model")
     assert torch.equal(torch.get_rng_state(), state)

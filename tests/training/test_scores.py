@@ -1,5 +1,8 @@
+import numpy as np
+import pytest
+
 from bne.training import scores as selection
-from bne.training.events import Epoch, Score
+from bne.training.events import Epoch, Leaning, Score
 
 
 def epoch(number: int, validation: dict, target: dict, phase: str = "train") -> Epoch:
@@ -40,3 +43,22 @@ def test_staleness_knows_nothing_of_the_target() -> None:
     better = [epoch(n, {"a": (10 - n, 10)}, {"t": (n, 9)}) for n in range(1, 5)]
     worse = [epoch(n, {"a": (n, 10)}, {"t": (9 - n, 9)}) for n in range(1, 5)]
     assert (selection.stale(better), selection.stale(worse)) == (3, 0)
+
+
+def leaning(share: float, gained: int, lost: int, images: int = 100) -> Leaning:
+    return Leaning(share, {"a": Score(50, images)} if images else {}, {}, gained, lost)
+
+
+@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (3, 0), (0, 1), (0, 2), (5, 8), (5, 9)])
+def test_a_share_may_cost_held_out_images_a_standard_error(gained: int, lost: int) -> None:
+    difference = np.repeat([1, -1, 0], [lost, gained, 100 - lost - gained])
+    free = difference.mean() <= difference.std() / 10
+    found = [leaning(0.0, 0, 0), leaning(0.1, gained, lost)]
+    assert selection.choose_share(found) == (0.1 if free else 0.0)
+
+
+def test_the_largest_such_share_is_chosen_and_none_without_held_out_images() -> None:
+    found = [leaning(0.0, 0, 0), leaning(0.1, 0, 30), leaning(0.2, 1, 1), leaning(0.3, 0, 9)]
+    assert selection.choose_share(found) == 0.2
+    assert selection.choose_share([leaning(0.0, 0, 0, 0), leaning(0.3, 0, 0, 0)]) == 0
+    assert selection.choose_share([]) == 0

@@ -1,5 +1,5 @@
 """`bne demo`: the method on handwritten digits, in minutes and without a GPU or a download."""
 
-from bne.demo.experiment import METHODS, Outcome, Settings, Unseen, compare
+from bne.demo.experiment import METHODS, ROWS, Outcome, Settings, Unseen, compare
 
-__all__ = ["METHODS", "Outcome", "Settings", "Unseen", "compare"]
+__all__ = ["METHODS", "ROWS", "Outcome", "Settings", "Unseen", "compare"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bne.benchmark.tables import Cell, average
-from bne.demo.experiment import METHODS
+from bne.demo.experiment import ROWS
 from bne.report.look import looks, picture
 from bne.report.page import render
 
@@ -28,15 +28,17 @@ class DemoPage:
     seeds: int
     settings: Settings
     strips: Mapping[str, Mapping[str, str]]  # pictures by domain and name
-    rows: Mapping[str, Sequence[Cell]]  # accuracies by method, on each target and their average
+    rows: Mapping[str, Sequence[Cell]]  # accuracies by row, on each target and their average
     examples: Mapping[str, Sequence[Unseen]]  # by target
     looks: Mapping[str, Look]
 
 
-def cells(outcomes: Sequence[Outcome], method: str) -> dict[str, Cell]:
-    """A method's accuracy on each target."""
+def cells(outcomes: Sequence[Outcome], row: str) -> dict[str, Cell]:
+    """The accuracy of a row, one of `ROWS`, on each target."""
+    method, leaning = ROWS[row]
     own = [outcome for outcome in outcomes if outcome.method == method]
-    found = {o.target: {p.seed: p.accuracy for p in own if p.target == o.target} for o in own}
+    figures = {(o.target, o.seed): o.leaning if leaning else o.accuracy for o in own}
+    found = {o.target: {s: f for (t, s), f in figures.items() if t == o.target} for o in own}
     return {target: Cell(values, len(values)) for target, values in found.items()}
 
 
@@ -49,13 +51,13 @@ def page(prepared: PreparedImages, outcomes: Sequence[Outcome], settings: Settin
         settings: of all runs.
     """
     domains = prepared.images.domains
-    rows = {method: list(cells(outcomes, method).values()) for method in METHODS}
+    rows = {row: list(cells(outcomes, row).values()) for row in ROWS}
     content = DemoPage(
         title="Digits from a domain never seen",
         seeds=len({outcome.seed for outcome in outcomes}),
         settings=settings,
         strips={domain: _strip(prepared, domain) for domain in domains},
-        rows={method: [*own, average(own)] for method, own in rows.items()},
+        rows={row: [*own, average(own)] for row, own in rows.items()},
         examples={
             domain: next(o.examples for o in outcomes if o.target == domain and o.examples)
             for domain in domains

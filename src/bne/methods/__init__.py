@@ -5,6 +5,7 @@ from bne.methods.bne import BNE
 from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
 from bne.methods.future import BNEAdaptation, BNEPooled
+from bne.methods.head_only import HeadOnly
 from bne.methods.method import Method
 from bne.methods.points import DeepAllPoints, Points
 from bne.methods.pseudo import BNEPseudo
@@ -20,6 +21,7 @@ __all__ = [
     "DeepAll",
     "DeepAllPoints",
     "FreezeBatchNorm",
+    "HeadOnly",
     "InstanceNorm",
     "Method",
     "Points",

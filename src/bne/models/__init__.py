@@ -4,7 +4,7 @@
 it is the input size and the normalization that it expects.
 """
 
-from bne.models.build import Origin, build, origin, preprocessing
+from bne.models.build import Origin, build, classifier_parameters, origin, preprocessing
 from bne.models.calibration import calibrate_batch_norm
 from bne.models.registry import Preprocessing, list_models
 
@@ -13,6 +13,7 @@ __all__ = [
     "Preprocessing",
     "build",
     "calibrate_batch_norm",
+    "classifier_parameters",
     "list_models",
     "origin",
     "preprocessing",

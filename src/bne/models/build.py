@@ -152,3 +152,14 @@ def _read(name: str, backbone: Backbone, weights: str | Path) -> StateDict:
         raise SettingsError(
             f"the weights of {name} could not be had from {weights}: give a file instead ({error})"
         ) from error
+
+
+def classifier_parameters(model: nn.Module) -> set[nn.Parameter]:
+    """The parameters of the last layers of all networks from `build` inside a module."""
+    return {
+        parameter
+        for network in model.modules()
+        if isinstance(record := getattr(network, "origin", None), Origin)
+        for layer in find(record.backbone).classifier
+        for parameter in network.get_submodule(layer).parameters()
+    }

@@ -44,7 +44,7 @@ class Result:
         analysis: what the caller's own analysis of the trained network gave.
         seconds: that the run took, evaluation included.
         lean: the share by which the kept network leans on its images' own statistics. All
-            accuracies above are of share 0.
+            accuracies above are of share 0 (of `head-only`, of the share it is fitted at).
         leaning: the last epoch's network at several shares; empty if its method does not lean.
     """
 

@@ -13,12 +13,12 @@ import torch
 from bne.data.batches import seed_of
 from bne.errors import Interrupted, TrainingError
 from bne.methods import DeepAll
+from bne.models import classifier_parameters
 from bne.recipes.schema import Averaging
 from bne.training import scores as selection
 from bne.training.events import Epoch, Step
 from bne.training.optim import (
     WeightAverage,
-    classifier_parameters,
     learning_rate,
     load_optimiser_tensors,
     make_optimiser,

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn, get_swa_multi_avg_fn
 
-from bne.models import Origin
-from bne.models.registry import find
+from bne.models import classifier_parameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,17 +68,6 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
             group["lr"].fill_(rate * group["factor"])
         else:
             group["lr"] = rate * group["factor"]
-
-
-def classifier_parameters(method: nn.Module) -> set[nn.Parameter]:
-    """The parameters of the last layers of the networks inside a method."""
-    return {
-        parameter
-        for network in method.modules()
-        if isinstance(record := getattr(network, "origin", None), Origin)
-        for layer in find(record.backbone).classifier
-        for parameter in network.get_submodule(layer).parameters()
-    }
 
 
 def optimiser_tensors(optimiser: torch.optim.Optimizer, method: nn.Module) -> dict[str, Tensor]:

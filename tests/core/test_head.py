@@ -1,0 +1,51 @@
+import pytest
+import torch
+from torch import nn
+
+import bne
+
+
+def network() -> nn.Module:
+    torch.manual_seed(0)
+    features = (nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+    return nn.Sequential(*features, nn.Flatten(), nn.Linear(6, 2))
+
+
+def batches() -> list[tuple[torch.Tensor, torch.Tensor, str]]:
+    labels = torch.arange(8) % 2
+    images = torch.randn(8, 3, 6, 6) + labels.view(-1, 1, 1, 1)
+    return [(images, labels, "ignored")]
+
+
+@pytest.mark.parametrize("domains", [("all",), ("a", "b")])
+def test_the_head_alone_is_fitted_as_the_network_is_used(domains) -> None:
+    net = bne.convert(network(), domains, lean=0.5).train()
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    bne.fit_head(net, data := batches(), epochs=1, learning_rate=0.1)
+    changed = {name for name, value in net.state_dict().items() if not value.equal(before[name])}
+    assert changed == {"model.5.weight", "model.5.bias"}
+    assert net.training
+    assert all(parameter.requires_grad for parameter in net.parameters())
+
+    # Adam's first step is the sign of the gradient, here of the leaning network's own loss.
+    net.load_state_dict(before)
+    net.eval()
+    nn.functional.cross_entropy(net(data[0][0]), data[0][1]).backward()
+    head = net.get_submodule("model.5")
+    step = head.weight - 0.1 * head.weight.grad.sign()
+    bne.fit_head(net, data, epochs=1, learning_rate=0.1)
+    torch.testing.assert_close(head.weight, step, rtol=1e-4, atol=1e-4)
+
+
+def test_bad_input_is_refused_and_nothing_stays_frozen() -> None:
+    net = bne.convert(network())
+    for arguments, words in [
+        ((net, iter(batches())), "only once"),
+        ((net, []), "no images"),
+        ((bne.convert(nn.Sequential(nn.BatchNorm2d(3))), batches()), "no linear layer"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            bne.fit_head(*arguments)
+        assert all(parameter.requires_grad for parameter in arguments[0].parameters())
+    with pytest.raises(ValueError, match="no layer"):
+        bne.fit_head(net, batches(), head="elsewhere")

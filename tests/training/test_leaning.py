@@ -1,0 +1,64 @@
+"""Runs are scored at every share, and keep the one that held-out images allow."""
+
+import json
+
+import pytest
+import torch
+
+from bne.errors import SettingsError
+from bne.recipes.checks import check_settings
+from bne.training.folder import Result
+from bne.training.identity import settings_of
+from bne.training.model_folder import load_model
+from bne.training.scores import SHARES, choose_share
+from tests.training import small
+
+
+@pytest.mark.parametrize("method", ["deepall", "points", "head-only"])
+def test_scores_are_those_of_the_kept_network_at_each_share(tmp_path, method) -> None:
+    result = small.run(
+        small.recipe(method, exact_statistics=True, lean="auto"), small.images(), tmp_path
+    )
+    assert [one.share for one in result.leaning] == list(SHARES)
+    assert result.lean == choose_share(result.leaning)
+    network, transform, info = load_model(tmp_path)
+    assert network.lean == info.lean == result.lean
+    prepared = small.images()
+    numbers = prepared.images.indices_of(["sketch"])
+    images = transform(prepared.pixels[numbers].permute(0, 3, 1, 2))
+    for one in result.leaning:
+        network.lean = one.share
+        with torch.inference_mode():
+            right = network.predict(images).argmax(1) == prepared.labels[numbers]
+        assert one.target["sketch"].correct == int(right.sum())
+    if method != "head-only":  # which is fitted leaning, and scored so
+        assert result.leaning[0].target == result.accuracy["last"]
+    held_out = {name: score.images for name, score in result.leaning[0].validation.items()}
+    assert held_out == dict.fromkeys(("art", "cartoon", "photo"), 6)
+
+
+def test_the_share_may_be_set_and_tells_no_runs_apart(tmp_path) -> None:
+    asked = small.recipe("bne", lean=0.3)
+    result = small.run(asked, small.images(), tmp_path)
+    assert result.lean == load_model(tmp_path)[0].lean == 0.3
+    again = small.run(
+        small.recipe("bne", lean=0.0), small.images(), tmp_path
+    )  # finished: read, not trained
+    assert again.to_dict() == result.to_dict()
+    assert settings_of(asked)["lean"] == 0.3
+
+
+def test_results_of_earlier_versions_lean_by_nothing(tmp_path) -> None:
+    fields = json.loads(
+        json.dumps(small.run(small.recipe("dson"), small.images(), tmp_path).to_dict())
+    )
+    assert fields.pop("leaning") == []
+    assert fields.pop("lean") == 0
+    assert Result.from_dict(fields).lean == 0
+
+
+@pytest.mark.parametrize("method", ["dson", "instance-norm"])
+def test_methods_that_do_not_lean_refuse_a_share(method) -> None:
+    check_settings(small.recipe(method, lean="auto"))
+    with pytest.raises(SettingsError, match="lean"):
+        check_settings(small.recipe(method, lean=0.1))
