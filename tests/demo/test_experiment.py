@@ -87,7 +87,7 @@ settings = Settings(warm_up_steps=1, distance_steps=1)
 outcomes = compare(load(per_domain=50), 1, settings, advance=lambda: print("done"))
 for outcome in outcomes:
     examples = [(one.name, one.truth, one.weights) for one in outcome.examples]
-    print(json.dumps([outcome.target, outcome.method, outcome.accuracy, examples]))
+    print(json.dumps([outcome.target, outcome.method, outcome.accuracy(), examples]))
 """
 
 
@@ -121,4 +121,4 @@ def test_accuracy_is_that_of_the_predictions(digits):
         image = transform(digits.pixels[index : index + 1].permute(0, 3, 1, 2))
         right += int(method.eval().predict(image).argmax()) == digits.images.files[index].label
     total = len(digits.images.indices_of([target]))
-    assert outcome.accuracy == pytest.approx(100 * right / total)
+    assert outcome.accuracy() == pytest.approx(100 * right / total)

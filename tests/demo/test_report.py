@@ -8,8 +8,9 @@ import torch
 
 from bne.data.cache import PreparedImages
 from bne.data.images import ImageFile, ImageSet
-from bne.demo import Outcome, Settings, Unseen
+from bne.demo import Settings, Unseen
 from bne.demo.report import page
+from tests.demo.test_table import outcome
 from tests.report.pages import HOSTILE, Reader, fits, opened
 
 
@@ -24,11 +25,13 @@ def html(tmp_path):
     images = ImageSet(domains, tuple("0123456789"), files)
     pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1).expand(6, 8, 8, 3).contiguous()
     prepared = PreparedImages(images, pixels, tmp_path)
+    one = Unseen("n", pixels[0], "3", "8", {"chalk": 1.0})
+    other = Unseen("m", pixels[5], "3", "3", {HOSTILE: 0.7})
     outcomes = [
-        Outcome("DeepAll", HOSTILE, 0, 40.0, ()),
-        Outcome("DeepAll", "chalk", 0, 44.0, ()),
-        Outcome("BNE", HOSTILE, 0, 51.25, (Unseen("n", pixels[0], "3", "8", {"chalk": 1.0}),)),
-        Outcome("BNE", "chalk", 0, 60.0, (Unseen("m", pixels[5], "3", "3", {HOSTILE: 0.7}),)),
+        outcome("DeepAll", HOSTILE, 0, 40),
+        outcome("DeepAll", "chalk", 0, 44),
+        outcome("BNE", HOSTILE, 0, 51, examples=(one,)),
+        outcome("BNE", "chalk", 0, 60, examples=(other,)),
     ]
     return page(prepared, outcomes, Settings())
 
@@ -47,7 +50,7 @@ def test_shows_every_number_and_picture(html):
     rows = Reader(html).table("Accuracy, %")
     assert rows["unseen:"] == [HOSTILE, "chalk", "average"]
     assert rows["DeepAll"] == ["40.0", "44.0", "42.0"]
-    assert rows["BNE"] == ["51.2", "60.0", "55.6"]
+    assert rows["BNE"] == ["51.0", "60.0", "55.5"]
     assert re.findall(r'class="(right|wrong)"', html) == ["wrong", "right"]
     assert re.findall(r"width:([\d.]+%)", html) == ["100.0%", "70.0%"]
     pictures = re.findall(r"base64,([^\"]+)", html)

@@ -1,6 +1,7 @@
 """`bne demo`: see the method work."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -51,10 +52,11 @@ def demo(
 
 
 def _plain(outcome: "Outcome") -> dict[str, object]:
-    fields: dict[str, object] = {
-        name: getattr(outcome, name)
-        for name in ("method", "target", "seed", "accuracy", "share", "leaning")
-    }
+    names = ("method", "target", "seed", "share")
+    fields: dict[str, object] = {name: getattr(outcome, name) for name in names}
+    fields["accuracy"] = outcome.accuracy()
+    fields["leaning"] = outcome.accuracy(leaning=True)
+    fields["leanings"] = list(map(asdict, outcome.leanings))
     if outcome.examples:
         fields["examples"] = [
             {"name": e.name, "truth": e.truth, "answer": e.answer, "weights": e.weights}

@@ -24,7 +24,7 @@ from bne.data.batches import DomainBatches, seed_of
 from bne.data.decoding import usable_cores
 from bne.data.feed import Feed
 from bne.data.transform import EvalTransform
-from bne.methods import BNE, DeepAll, Method, Points
+from bne.methods import BNE, DeepAll, DeepAllPoints, Method, Points
 from bne.models import build, preprocessing
 from bne.training.events import Leaning, Score
 from bne.training.loop import TrainingStep
@@ -98,20 +98,27 @@ class Outcome:
         method: One of `METHODS`.
         target: The unseen domain.
         seed: Seed of weights, batches and augmentation.
-        accuracy: Accuracy on all images of the target, in percent.
-        share: How far images lean on their own statistics: the largest share that costs held-out
-            images of the known domains no more than a standard error.
-        leaning: Accuracy at that share.
+        leanings: Scores on all images of the target and on held-out images of the known domains,
+            leaning on the images' own statistics by several shares, the first of them 0.
         examples: A few of those images; BNE's only.
     """
 
     method: str
     target: str
     seed: int
-    accuracy: float
-    share: float
-    leaning: float
+    leanings: tuple[Leaning, ...]
     examples: tuple[Unseen, ...]
+
+    @property
+    def share(self) -> float:
+        """How far images may lean by the held-out images."""
+        return choose_share(self.leanings)
+
+    def accuracy(self, *, leaning: bool = False) -> float:
+        """Accuracy on the target, in percent, as it is or leaning by `share`."""
+        share = self.share if leaning else 0
+        (found,) = (one for one in self.leanings if one.share == share)
+        return found.target[self.target].accuracy
 
 
 def compare(
@@ -169,19 +176,24 @@ def run(
 ) -> Outcome:
     """Trains one network on all domains but the target, and tests it there."""
     method, transform = fit(prepared, target, seed, method_name, settings)
-    numbers = torch.tensor(prepared.images.indices_of([target]))
-    sources = [domain for domain in prepared.images.domains if domain != target]
-    held_out = torch.tensor([n for d in sources for n in _held_out(prepared, d)])
-    right = {
-        kind: _right(method.eval(), transform, prepared, own)
-        for kind, own in (("held-out", held_out), ("target", numbers))
-    }
-    leanings = [_leaning(right, place) for place in range(len(SHARES))]
-    share = choose_share(leanings)
-    accuracy = {one.share: one.target["target"].accuracy for one in leanings}
+    leanings = score(method.eval(), transform, prepared, target)
     shown = method_name == "BNE"
-    examples = _explain(method, prepared, transform, numbers) if shown else ()
-    return Outcome(method_name, target, seed, accuracy[0], share, accuracy[share], examples)
+    examples = _explain(method, prepared, transform, target) if shown else ()
+    return Outcome(method_name, target, seed, leanings, examples)
+
+
+def score(
+    method: Method, transform: EvalTransform, prepared: PreparedImages, target: str
+) -> tuple[Leaning, ...]:
+    """Scores a trained method, in evaluation mode, at all shares."""
+    images = prepared.images
+    sources = [domain for domain in images.domains if domain != target]
+    held_out = [number for domain in sources for number in _held_out(prepared, domain)]
+    right = {
+        kind: _right(method, transform, prepared, torch.tensor(numbers))
+        for kind, numbers in (("held-out", held_out), (target, images.indices_of([target])))
+    }
+    return tuple(_leaning(right, place) for place in range(len(SHARES)))
 
 
 @torch.inference_mode()
@@ -198,12 +210,12 @@ def _right(
 
 
 def _leaning(right: dict[str, Tensor], place: int) -> Leaning:
-    scores = {
-        kind: {kind: Score(int(rows[place].sum()), rows.shape[1])} for kind, rows in right.items()
-    }
+    held_out, target = (
+        {kind: Score(int(rows[place].sum()), rows.shape[1])} for kind, rows in right.items()
+    )
     now, before = right["held-out"][place], right["held-out"][0]
     gained, lost = int((now & ~before).sum()), int((before & ~now).sum())
-    return Leaning(SHARES[place], scores["held-out"], scores["target"], gained, lost)
+    return Leaning(SHARES[place], held_out, target, gained, lost)
 
 
 def _held_out(prepared: PreparedImages, domain: str) -> list[int]:
@@ -231,8 +243,10 @@ def fit(
             method = DeepAll(model, list(sources))
         case "BNE":
             method = BNE(model, list(sources), momentum="keep")
-        case _:
+        case "Points":
             method = Points(model, list(sources), momentum="keep")
+        case _:
+            method = DeepAllPoints(model, list(sources), momentum="keep")
     optimiser = torch.optim.Adam(method.parameters(), weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimiser, settings.learning_rate, total_steps=settings.steps
@@ -250,8 +264,9 @@ def fit(
 
 
 def _explain(
-    method: Method, prepared: PreparedImages, transform: EvalTransform, numbers: Tensor
+    method: Method, prepared: PreparedImages, transform: EvalTransform, target: str
 ) -> tuple[Unseen, ...]:
+    numbers = torch.tensor(prepared.images.indices_of([target]))
     shown = numbers[:: len(numbers) // SHOWN][:SHOWN]
     pixels = prepared.pixels[shown]
     assert isinstance(method, BNE)

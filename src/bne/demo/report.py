@@ -37,7 +37,7 @@ def cells(outcomes: Sequence[Outcome], row: str) -> dict[str, Cell]:
     """The accuracy of a row, one of `ROWS`, on each target."""
     method, leaning = ROWS[row]
     own = [outcome for outcome in outcomes if outcome.method == method]
-    figures = {(o.target, o.seed): o.leaning if leaning else o.accuracy for o in own}
+    figures = {(o.target, o.seed): o.accuracy(leaning=leaning) for o in own}
     found = {o.target: {s: f for (t, s), f in figures.items() if t == o.target} for o in own}
     return {target: Cell(values, len(values)) for target, values in found.items()}
 

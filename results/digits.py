@@ -1,0 +1,67 @@
+"""Trains on the demo's digits and scores every run at every share, by mixture and by one pass.
+
+python results/digits.py --seeds 3 --out results/beyond/digits.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from bne.core.ensemble import DomainEnsemble
+from bne.data.decoding import usable_cores
+from bne.demo.digits import load
+from bne.demo.experiment import Settings, fit, score
+
+if TYPE_CHECKING:
+    from bne.training.events import Leaning
+
+METHODS = ("DeepAll", "BNE", "Points", "Points without domains")
+
+
+def lines(target: str, seed: int, name: str) -> list[dict[str, object]]:
+    """One run, in each of its modes."""
+    torch.set_num_threads(1)
+    prepared = load(seed=1)
+    method, transform = fit(prepared, target, seed, name, Settings())
+    net, found = method.eval().net, []
+    mixes = isinstance(net, DomainEnsemble) and len(net.domains) > 1
+    for mode in ("logits", "centre") if mixes else ("plain",):
+        if isinstance(net, DomainEnsemble) and mixes:
+            net.mix = mode  # type: ignore[assignment]
+        scored = score(method, transform, prepared, target)
+        about = {"method": name, "target": [target], "seed": seed, "mode": mode}
+        found.append({**about, "leaning": [_plain(one) for one in scored]})
+    return found
+
+
+def _plain(one: Leaning) -> dict[str, object]:
+    ((held_out, target),) = zip(one.validation.values(), one.target.values(), strict=True)
+    counts = {"gained": one.gained, "lost": one.lost, "held_out": held_out.accuracy}
+    return {"share": one.share, **counts, "target": target.accuracy}
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file to add to")
+    options = parser.parse_args()
+    domains = load(seed=1).images.domains
+    runs = list(itertools.product(domains, range(options.seeds), METHODS))
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(usable_cores(), mp_context=spawn) as workers:
+        for found in workers.map(lines, *zip(*runs, strict=True)):
+            with options.out.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(line) + "\n" for line in found)
+
+
+if __name__ == "__main__":
+    main()
