@@ -10,8 +10,8 @@ import itertools
 import json
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,9 +19,6 @@ from bne.core.ensemble import DomainEnsemble
 from bne.data.decoding import usable_cores
 from bne.demo.digits import load
 from bne.demo.experiment import Settings, fit, score
-
-if TYPE_CHECKING:
-    from bne.training.events import Leaning
 
 METHODS = ("DeepAll", "BNE", "Points", "Points without domains")
 
@@ -38,14 +35,8 @@ def lines(target: str, seed: int, name: str) -> list[dict[str, object]]:
             net.mix = mode  # type: ignore[assignment]
         scored = score(method, transform, prepared, target)
         about = {"method": name, "target": [target], "seed": seed, "mode": mode}
-        found.append({**about, "leaning": [_plain(one) for one in scored]})
+        found.append({**about, "leaning": [asdict(one) for one in scored]})
     return found
-
-
-def _plain(one: Leaning) -> dict[str, object]:
-    ((held_out, target),) = zip(one.validation.values(), one.target.values(), strict=True)
-    counts = {"gained": one.gained, "lost": one.lost, "held_out": held_out.accuracy}
-    return {"share": one.share, **counts, "target": target.accuracy}
 
 
 def main() -> None:

@@ -54,11 +54,12 @@ def test_a_share_may_cost_held_out_images_a_standard_error(gained: int, lost: in
     difference = np.repeat([1, -1, 0], [lost, gained, 100 - lost - gained])
     free = difference.mean() <= difference.std() / 10
     found = [leaning(0.0, 0, 0), leaning(0.1, gained, lost)]
-    assert selection.choose_share(found) == (0.1 if free else 0.0)
+    assert selection.choose_share(found, 0.5) == (0.1 if free else 0.0)
 
 
 def test_the_largest_such_share_is_chosen_and_none_without_held_out_images() -> None:
     found = [leaning(0.0, 0, 0), leaning(0.1, 0, 30), leaning(0.2, 1, 1), leaning(0.3, 0, 9)]
-    assert selection.choose_share(found) == 0.2
-    assert selection.choose_share([leaning(0.0, 0, 0, 0), leaning(0.3, 0, 0, 0)]) == 0
-    assert selection.choose_share([]) == 0
+    assert selection.choose_share(found, 0.5) == 0.2
+    assert selection.choose_share(found, 0.15) == 0
+    assert selection.choose_share([leaning(0.0, 0, 0, 0), leaning(0.3, 0, 0, 0)], 0.5) == 0
+    assert selection.choose_share([], 0.5) == 0

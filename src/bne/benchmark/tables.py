@@ -17,6 +17,7 @@ from bne.benchmark.reference import (
     PaperRow,
     PaperTable,
 )
+from bne.methods.registry import find
 from bne.training.events import Leaning
 from bne.training.scores import choose_share, pooled
 
@@ -230,7 +231,7 @@ def leaning_accuracy(record: Record) -> float | None:
     found = [Leaning.from_dict(one) for one in record.leaning]
     if not found:
         return None
-    allowed = choose_share(found)
+    allowed = choose_share(found, find(str(record.settings["method"])).method.most_lean)
     return next(pooled(one.target.values()).accuracy for one in found if one.share == allowed)
 
 

@@ -99,9 +99,11 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
 
 def _leaning(result: "Result") -> str:
     """What the network has at the share it leans by, and at the one that held-out images allow."""
+    from bne.methods import find
     from bne.training.scores import SHARE_RULE, choose_share, pooled
 
-    allowed = choose_share(result.leaning)
+    most = find(result.recipe["method"]).method.most_lean
+    allowed = choose_share(result.leaning, most)
     found = {one.share: pooled(one.target.values()).accuracy for one in result.leaning}
     kept = f"It is kept leaning by {result.lean:g}." if result.lean else "It is kept without."
     return (

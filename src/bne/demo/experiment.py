@@ -112,7 +112,8 @@ class Outcome:
     @property
     def share(self) -> float:
         """How far images may lean by the held-out images."""
-        return choose_share(self.leanings)
+        most = (Points if self.method.startswith("Points") else Method).most_lean
+        return choose_share(self.leanings, most)
 
     def accuracy(self, *, leaning: bool = False) -> float:
         """Accuracy on the target, in percent, as it is or leaning by `share`."""

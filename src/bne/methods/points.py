@@ -39,6 +39,7 @@ class Points(BNE):
     """
 
     mixing: ClassVar[str] = "points"
+    most_lean: ClassVar[float] = 0.2
 
     def __init__(
         self,
@@ -84,6 +85,7 @@ class DeepAllPoints(BranchMethod):
     """
 
     mixing: ClassVar[str] = "points"
+    most_lean: ClassVar[float] = 0.2
 
     def __init__(
         self,

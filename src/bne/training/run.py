@@ -127,7 +127,7 @@ def _run(
         method = _finish(trainer, runtime, progress, training)
         leaning = leanings(runtime, method)
         asked = inputs.recipe.lean
-        method.lean = lean = choose_share(leaning) if asked == "auto" else asked
+        method.lean = lean = choose_share(leaning, method.most_lean) if asked == "auto" else asked
         keeper.model(folder.model, method)
         analysis = {}
         if analyse and processes.first:

@@ -93,16 +93,25 @@ def _training(epochs: Sequence[Epoch]) -> list[Epoch]:
 SHARES = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5)
 """Shares that a trained network is scored at, leaning on its images' own statistics."""
 
-SHARE_RULE = "the largest share that costs held-out source images no more than a standard error"
+SHARE_RULE = (
+    "the largest share up to 0.1, or 0.2 if trained to lean, that costs held-out source images no "
+    "more than a standard error"
+)
 """The project's only wording of how a share is chosen."""
 
 
-def choose_share(leanings: Sequence[Leaning]) -> float:
+def choose_share(leanings: Sequence[Leaning], most: float) -> float:
     """The largest share that costs held-out images no more than a standard error; 0 without any.
 
-    The cost is the paired difference of accuracy to share 0, over all held-out images.
+    The cost is the paired difference of accuracy to share 0, over all held-out images. Few of them
+    would allow any share, so there is a limit.
+
+    Args:
+        leanings: the same network at several shares.
+        most: the limit, see `bne.methods.Method.most_lean`.
     """
-    return max((found.share for found in leanings if _is_free(found)), default=0.0)
+    free = (one.share for one in leanings if one.share <= most and _is_free(one))
+    return max(free, default=0.0)
 
 
 def _is_free(found: Leaning) -> bool:

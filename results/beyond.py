@@ -1,0 +1,236 @@
+"""Writes docs/beyond.md from the records in beyond/.
+
+The prose is in beyond.md.in, where Jinja2 puts the numbers. After adding records run
+
+python results/beyond.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cache, partial
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from make import minus, plain
+
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.records import read
+from bne.benchmark.reference import AVERAGE
+from bne.benchmark.tables import Cell, average, find_records, signed
+from bne.methods import Method, Points
+from bne.training.events import Leaning, Score
+from bne.training.scores import choose_share, mean_accuracy, pooled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from bne.benchmark.records import Record
+
+    Run = tuple[str, str, int]
+    """A row, a target and a seed."""
+
+HERE = Path(__file__).resolve().parent
+RECORDS, TEMPLATE = HERE / "beyond", HERE / "beyond.md.in"
+PAGE = HERE.parent / "docs" / "beyond.md"
+SEEDS, WEIGHTS = 3, "resnet18_imagenet.safetensors"
+STUDIES = {"pacs": "beyond-pacs-resnet18", "office_caltech": "beyond-officecaltech-resnet18"}
+NAMES = {
+    "deepall": "DeepAll",
+    "bne": "BNE",
+    "points": "Points",
+    "deepall-points": "Points without domains",
+}
+CHOICES: dict[str, Callable[[Sequence[Leaning], float], float]] = {
+    "none": lambda *_: 0.0,
+    "rule": choose_share,
+    "no limit": lambda found, _: choose_share(found, 1.0),
+    "0.1": lambda *_: 0.1,
+    "0.2": lambda *_: 0.2,
+    "oracle": lambda found, _: (
+        max(found, key=lambda one: pooled(one.target.values()).accuracy).share
+    ),
+}
+
+
+def most(row: str) -> float:
+    """The largest share that the rule may choose."""
+    return (Points if row.startswith("Points") else Method).most_lean
+
+
+def main() -> None:
+    """Writes the page."""
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The template with its numbers."""
+    environment = jinja2.Environment(  # noqa: S701 (Markdown, not HTML)
+        undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"plain": plain, "gain": partial(plain, sign=True), "mean": fmean}
+    environment.filters |= {"signed": partial(signed, digits=1)}
+    studies = {name: study(runs(name)) for name in (*STUDIES, "digits")}
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
+        **studies, modes=modes(), changes=changes(), average=AVERAGE, minus=minus
+    )
+
+
+@cache
+def runs(name: str) -> dict[Run, Sequence[Leaning]]:
+    """The scores of every recorded run at every share."""
+    if name == "digits":
+        own = (line for line in lines("digits") if line["mode"] in ("plain", OWN[line["method"]]))
+        return {(o["method"], o["target"][0], o["seed"]): _scores(o) for o in own}
+    records = read(RECORDS / f"{name}.jsonl")
+    items = plan(choose(recipe=STUDIES[name]), SEEDS, {}, weights=WEIGHTS)
+    return {
+        (item.row, item.target, item.recipe.seed): _leanings(record)
+        for item, record in find_records(items, records)
+        if record
+    }
+
+
+OWN = {"BNE": "logits", "Points": "centre"}
+"""The mode in which a method predicts."""
+
+
+def _leanings(record: Record) -> Sequence[Leaning]:
+    return [Leaning.from_dict(one) for one in record.leaning]
+
+
+def _scores(line: Mapping[str, Any]) -> Sequence[Leaning]:
+    return [Leaning.from_dict(one) for one in line["leaning"]]
+
+
+def study(found: Mapping[Run, Sequence[Leaning]]) -> dict[str, Any]:
+    """Cells by row, by how the share is chosen, and by target; the accuracy on held-out images."""
+    rows = dict.fromkeys(row for row, _, _ in found)
+    targets = dict.fromkeys(target for _, target, _ in found)
+    cells = {
+        row: {
+            choice: _cells(found, row, targets, partial(_on_target, row, choice))
+            for choice in CHOICES
+        }
+        for row in rows
+    }
+    held_out = {
+        row: {
+            choice: _cells(found, row, targets, partial(_held_out, row, choice))
+            for choice in ("none", "rule")
+        }
+        for row in rows
+    }
+    shares = {
+        row: [choose_share(one, most(row)) for run, one in found.items() if run[0] == row]
+        for row in rows
+    }
+    seeds = {row: len({seed for own, _, seed in found if own == row}) for row in rows}
+    return {
+        "targets": list(targets),
+        "cells": cells,
+        "held_out": held_out,
+        "shares": shares,
+        "seeds": seeds,
+    }
+
+
+def _cells(
+    found: Mapping[Run, Sequence[Leaning]],
+    row: str,
+    targets: Iterable[str],
+    value: Callable[[Sequence[Leaning]], float],
+) -> dict[str, Cell]:
+    by_target = {}
+    for target in targets:
+        own = {s: value(one) for (r, t, s), one in found.items() if (r, t) == (row, target)}
+        by_target[target] = Cell(own, len(own))
+    return {**by_target, AVERAGE: average(list(by_target.values()))}
+
+
+def _at(row: str, choice: str, leanings: Sequence[Leaning]) -> Leaning:
+    share = CHOICES[choice](leanings, most(row))
+    return next(one for one in leanings if one.share == share)
+
+
+def _on_target(row: str, choice: str, leanings: Sequence[Leaning]) -> float:
+    return pooled(_at(row, choice, leanings).target.values()).accuracy
+
+
+def _held_out(row: str, choice: str, leanings: Sequence[Leaning]) -> float:
+    return mean_accuracy(_at(row, choice, leanings).validation)
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """What `leaning.py` or `digits.py` has recorded."""
+    file = RECORDS / f"{name}.jsonl"
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def modes() -> dict[str, dict[str, dict[str, Cell]]]:
+    """PACS by method, by what is mixed and by how the share is chosen: the average of targets."""
+    found: dict[tuple[str, str], dict[Run, Sequence[Leaning]]] = defaultdict(dict)
+    own = {key: line for line in lines("modes") for key in [_key(line)]}
+    for (method, target, seed, mode, images, change), line in own.items():
+        if images == "target":
+            held_out = own[method, target, seed, mode, "held-out", change]
+            run = (NAMES[method], target, seed)
+            found[NAMES[method], mode][run] = _joined(line, held_out)
+    told: dict[str, dict[str, dict[str, Cell]]] = defaultdict(dict)
+    for (row, mode), scores in found.items():
+        cells = study(scores)["cells"][row]
+        told[row][mode] = {choice: cells[choice][AVERAGE] for choice in ("none", "rule")}
+    return dict(told)
+
+
+def changes() -> dict[str, dict[str, dict[str, float]]]:
+    """PACS by change and method: accuracy on held-out source images, without and with leaning."""
+    told: dict[str, dict[str, dict[str, list[float]]]] = {}
+    chosen: dict[Run, float] = {}
+    for line in lines("modes"):
+        if line["images"] != "held-out" or line["mode"] not in ("plain", OWN.get(_name(line))):
+            continue
+        run = (_name(line), *line["target"], line["seed"])
+        if line["change"] == AS_THEY_ARE:
+            chosen[run] = choose_share(_joined(line, line), most(_name(line)))
+        correct = dict(zip(line["shares"], line["correct"], strict=True))
+        own = told.setdefault(line["change"], {}).setdefault(_name(line), {"none": [], "rule": []})
+        for choice, share in (("none", 0.0), ("rule", chosen[run])):
+            own[choice].append(100 * correct[share] / line["count"])
+    return {
+        change: {row: {c: fmean(v) for c, v in cells.items()} for row, cells in rows.items()}
+        for change, rows in told.items()
+    }
+
+
+AS_THEY_ARE = "as they are"
+
+
+def _name(line: Mapping[str, Any]) -> str:
+    return NAMES[line["method"]]
+
+
+def _key(line: Mapping[str, Any]) -> tuple[str, str, int, str, str, str]:
+    target = "+".join(line["target"])
+    return line["method"], target, line["seed"], line["mode"], line["images"], line["change"]
+
+
+def _joined(target: Mapping[str, Any], held_out: Mapping[str, Any]) -> list[Leaning]:
+    """The scores of one model in one mode."""
+    return [
+        Leaning(
+            share,
+            {"held-out": Score(held_out["correct"][place], held_out["count"])},
+            {"target": Score(target["correct"][place], target["count"])},
+            held_out["gained"][place],
+            held_out["lost"][place],
+        )
+        for place, share in enumerate(target["shares"])
+    ]
+
+
+if __name__ == "__main__":
+    main()
