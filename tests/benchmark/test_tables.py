@@ -1,6 +1,7 @@
 import pytest
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_DEEPALL, GAIN, PaperRow, PaperTable
+from bne.benchmark.render import grid
 from bne.benchmark.tables import LEANING, accuracy, accuracy_table, find_records
 from tests.benchmark.examples import item, record
 
@@ -106,5 +107,7 @@ def test_leaning_is_a_row_of_its_own_at_the_share_that_held_out_images_allow() -
     assert rows[f"bne{LEANING}"].cells["art"].mean == 76
     assert rows[f"bne{LEANING}"].cells[AVERAGE_DEEPALL].mean == 65
     assert f"deepall{LEANING}" not in rows
-    others = accuracy_table("a table", found, None, "oracle").rows
-    assert {row.name for row in others} == {"bne", "deepall"}
+    tables = [accuracy_table("a table", found, None, rule) for rule in ("last", "oracle")]
+    assert {row.name for row in tables[1].rows} == {"bne", "deepall"}
+    shown = [name for name, *_ in grid(tables).rows if name]
+    assert shown == ["bne", f"bne{LEANING}", "deepall"]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Literal
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_CLASS, AVERAGE_DEEPALL, AVERAGE_DOMAIN, GAIN
 from bne.benchmark.reference import tables as paper_tables
-from bne.benchmark.tables import NONE, Cell, accuracy_table, latent_table
+from bne.benchmark.tables import LEANING, NONE, Cell, accuracy_table, latent_table
 from bne.methods.registry import find
-from bne.training.scores import LABELS, RULES, sentence
+from bne.training.scores import LABELS, RULES, SHARE_RULE, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -113,15 +113,19 @@ def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
     """
     first = tables[0]
     lines: list[tuple[str, ...]] = []
-    for number, row in enumerate(first.rows):
-        texts: list[tuple[str, ...]] = []
-        for table in tables if row.cells else ():
-            own = _ours(table.rows[number], table.columns)
-            texts.append((f"ours, {LABELS[table.rule]}", *own))
-        if row.paper:
-            texts.append(("paper", *(_printed(row, column) for column in first.columns)))
-        names = (row.name, *[""] * (len(texts) - 1))
-        lines += [(name, *text) for name, text in zip(names, texts, strict=True)]
+    # One rule alone has rows of networks that lean.
+    for name in dict.fromkeys(row.name for table in tables for row in table.rows):
+        rows = [(table, row) for table in tables for row in table.rows if row.name == name]
+        texts = [
+            (f"ours, {LABELS[table.rule]}", *_ours(row, table.columns))
+            for table, row in rows
+            if row.cells
+        ]
+        paper = rows[0][1]
+        if paper.paper:
+            texts.append(("paper", *(_printed(paper, column) for column in first.columns)))
+        names = (name, *[""] * (len(texts) - 1))
+        lines += [(own, *text) for own, text in zip(names, texts, strict=True)]
     head = ("", "", *(HEADS.get(column, column) for column in first.columns))
     meanings = [sentence(table.rule) for table in tables]
     return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)))
@@ -151,6 +155,8 @@ def _explanations(table: Table) -> list[str]:
         sentences.append("Mean ± standard error over seeds.")
     if any(row.cells and row.paper for row in table.rows):
         sentences.append("In brackets: the difference from the paper's figure.")
+    if any(row.name.endswith(LEANING) for row in table.rows):
+        sentences.append(f"Leaning on each image's own statistics: by {SHARE_RULE}.")
     if any(not cell.complete for cell in cells):
         sentences.append("Not finished: [1/3] says how many of the seeds there are; … is none.")
     return sentences
