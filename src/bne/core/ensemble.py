@@ -269,7 +269,7 @@ class DomainEnsemble(nn.Module):
     def _in_one_pass(self, images: Tensor, weights: Tensor) -> Tensor:
         """The network at the domains' centre, or between them by the images' weights, (N, K)."""
         if self.mix == "centre":
-            return _tensor(self.run(images, lambda layer, x: layer.by_centre(x, len(images))))
+            return _tensor(self.run(images, lambda layer, x: layer.by_centre(x, images.shape[0])))
         return _tensor(self.run(images, lambda layer, x: layer.by_mixture(x, weights)))
 
     def _points(

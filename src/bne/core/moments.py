@@ -68,6 +68,7 @@ def leaned(known: Moments, own: Moments, share: Tensor, eps: float) -> Moments:
         share: how far to go, 0 for the domain and 1 for the image; broadcasts over both.
         eps: the layer's constant.
     """
+    share = share.to(known.mean.dtype)
     mean = torch.lerp(known.mean, own.mean, share)
     start, end = ((moments.var + eps).sqrt() for moments in (known, own))
     return Moments(mean, torch.lerp(start, end, share).square() - eps)

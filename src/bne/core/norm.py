@@ -310,8 +310,7 @@ class DomainBatchNorm(nn.Module):
         if domains is not None:
             population = Moments(*(statistic[domains] for statistic in population))
         own = image_moments(samples)
-        share = self.share.to(own.mean.dtype)
-        return self._normalise(samples, leaned(population, own, share, self.eps))
+        return self._normalise(samples, leaned(population, own, self.share, self.eps))
 
     def _moments_alone(self, samples: Tensor) -> Moments:
         """Each image's own moments, (N, C), for a layer without running statistics."""
@@ -450,14 +449,15 @@ class DomainBatchNorm(nn.Module):
         return moments.mean.shape[0] == 1 and alike and suits
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "DomainBatchNorm":
-        before = self.population
+        before, share = self.population, self.share
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         after = self.population
         if before is not None and after is not None and after.mean.dtype.itemsize < 4:
             # A step of 1 % is lost in half precision, so the statistics only follow the device.
             self.running_mean = before.mean.to(after.mean.device, torch.float32)
             self.running_var = before.var.to(after.var.device, torch.float32)
-        self.share = self.share.float()
+        if self.share.dtype != torch.float32:  # nor does a share follow, which would be rounded
+            self.share = share.to(self.share.device)
         return self
 
     def _load_from_state_dict(
