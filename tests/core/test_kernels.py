@@ -11,6 +11,7 @@ from bne.core.norm import DomainBatchNorm
 from tests.interpreter import needs_kernels
 
 kernels = pytest.importorskip("bne.core.kernels.layers")
+blending = pytest.importorskip("bne.core.kernels.blending")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 K = 3
@@ -80,6 +81,32 @@ class Case:
             torch.testing.assert_close(ours.cpu(), theirs.float(), rtol=1e-4, atol=1e-5)
         return (expected, *moments), (y, mean, var)
 
+    def by_lean(self, of_rows=False):
+        """In evaluation; given the domains' statistics, or the same as the rows'."""
+        self.layer.eval().lean(0.3)
+        where, known = self.domains.to(DEVICE), self.population
+        if of_rows:
+            where, known = None, [statistic[where] for statistic in known]
+        share = self.layer.share.to(DEVICE)
+        expected = self.layer.by_domain(self.reference, self.domains)
+        return expected, kernels.by_lean(
+            self.input.detach(), self.affine, where, known, share, self.layer.eps
+        )
+
+    def by_blend(self):
+        """In training; every second row does not lean."""
+        shares = torch.rand(len(self.x)) * (torch.arange(len(self.x)) % 2)
+        expected = self.layer.train().by_domain(
+            self.reference, self.domains, self.members, shares=shares
+        )
+        where = self.domains.to(DEVICE), self.members.to(DEVICE)
+        affine = tuple(None if t is None else t.unsqueeze(0) for t in self.affine)
+        y, _, _ = blending.by_blend(
+            self.input, shares.to(DEVICE), affine, *where, self.population, self.layer.eps,
+            leaning=True,
+        )  # fmt: skip
+        return expected, y
+
     def compare(self, expected, actual, through=lambda y, slope: (y.double() * slope).sum()):
         """Compares outputs, then gradients of `through(output, slope)`."""
         first = expected[0] if isinstance(expected, tuple) else expected
@@ -112,6 +139,49 @@ def test_population_statistics(case):
     case.compare(*case.by_population())
 
 
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_leaning_in_evaluation(case, of_rows):
+    expected, y = case.by_lean(of_rows)
+    assert (y.dtype, y.stride()) == (case.x.dtype, case.x.stride())
+    torch.testing.assert_close(y.cpu(), expected.float(), **case.near)
+
+
+def test_leaning_in_training(case):
+    case.compare(*case.by_blend())
+
+
+def test_leaning_in_training_under_a_domain_without_members():
+    case = Case((6, 5, 7, 9), torch.channels_last)
+    case.members = case.domains != case.domains[1]
+    case.compare(*case.by_blend())
+
+
+def test_a_layer_that_leans_by_them_gives_and_tracks_what_the_plain_one_does(monkeypatch):
+    case = Case((6, 5, 7, 9), torch.channels_last)
+    case.members = case.domains != case.domains[1]
+    plain, layer = case.layer.train(), copy.deepcopy(case.layer).float().to(DEVICE)
+    for each in (plain, layer):
+        each.lean(0.3)
+    shares = torch.rand(6)
+    expected = [plain.by_domain(case.reference, case.domains, case.members, shares=shares)]
+    before = copy.deepcopy(layer)
+    used = []
+    monkeypatch.setattr("bne.core.norm.kernels_for", lambda _: used.append(1) or kernels)
+    where = case.domains.to(DEVICE), case.members.to(DEVICE)
+    ours = [layer.by_domain(case.input, *where, shares=shares.to(DEVICE))]
+    assert before.running_mean[case.domains[1]].equal(layer.running_mean[case.domains[1]])
+    assert not before.running_mean.equal(layer.running_mean)
+    layer.eval()
+    with torch.no_grad():
+        ours += [layer.by_domain(case.input, where[0]), layer.by_centre(case.input, 6)]
+    monkeypatch.undo()
+    assert len(used) == 3
+    plain.eval()
+    expected += [plain.by_domain(case.reference, case.domains), plain.by_centre(case.reference, 6)]
+    for one, other in zip((*ours, *layer.buffers()), (*expected, *plain.buffers()), strict=True):
+        torch.testing.assert_close(one.detach().cpu().double(), other.double(), **case.near)
+
+
 def _of_all(outputs, slope):
     y, mean, var = outputs
     spread = slope.flatten(2).mean(2)
@@ -123,20 +193,20 @@ def test_instance_statistics_carry_the_embeddings_gradient(case):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("way", ["by_batch", "by_population", "by_instance"])
+@pytest.mark.parametrize("way", ["by_batch", "by_population", "by_instance", "by_blend"])
 def test_half_precision(dtype, way):
     case = Case((4, 5, 12, 13), torch.channels_last, dtype)
     through = {"through": _of_all} if way == "by_instance" else {}
     case.compare(*getattr(case, way)(), **through)
 
 
-@pytest.mark.parametrize("way", ["by_batch", "by_population"])
+@pytest.mark.parametrize("way", ["by_batch", "by_population", "by_blend"])
 def test_without_affine_parameters(way):
     case = Case((4, 5, 6, 7), torch.channels_last, affine=False)
     case.compare(*getattr(case, way)())
 
 
-@pytest.mark.parametrize("way", ["by_batch", "by_population"])
+@pytest.mark.parametrize("way", ["by_batch", "by_population", "by_blend"])
 def test_a_bias_without_a_weight(way):
     case = Case((4, 5, 6, 7), torch.channels_last)
     case.layer.weight = None
@@ -273,7 +343,7 @@ def test_activations_with_gaps_are_accepted():
     torch.testing.assert_close(y, expected)
 
 
-@pytest.mark.parametrize("way", ["by_batch", "by_population"])
+@pytest.mark.parametrize("way", ["by_batch", "by_population", "by_blend"])
 def test_domains_with_gaps_are_accepted(way):
     case = Case(*SHAPES["channels first"])
     case.domains = torch.stack((case.domains, 1000 + case.domains), 1)[:, 0]
