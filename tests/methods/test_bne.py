@@ -45,6 +45,18 @@ def test_the_domain_loss_is_the_cross_entropy_of_the_weights(batch):
     torch.testing.assert_close(method.loss(*batch), expected)
 
 
+@pytest.mark.parametrize("domain_loss", [0.0, 0.5])
+def test_the_branch_loss_is_the_mean_of_the_branches_losses(batch, domain_loss):
+    images, labels, domains = batch
+    options = {"branch_loss": 0.3, "domain_loss": domain_loss}
+    method = BNE(randomise_norms(small_cnn()), DOMAINS, **options).train()
+    out = copy.deepcopy(method.net)(images, domains, details=True)
+    branches = [F.cross_entropy(out.branch_logits[:, k], labels) for k in range(3)]
+    expected = 0.7 * F.cross_entropy(out.logits, labels) + 0.3 * sum(branches) / 3
+    expected = expected - domain_loss * out.weights[torch.arange(9), domains].log().mean()
+    torch.testing.assert_close(method.loss(*batch), expected)
+
+
 def test_the_domain_loss_is_finite_where_a_weight_vanishes(batch):
     images, labels, domains = batch
     method = create("bne-ce", small_cnn(), DOMAINS).train()
@@ -75,6 +87,8 @@ def test_uniform_weights_need_no_place_in_the_space_of_domains(batch, monkeypatc
         ({"distance_training": "sometimes"}, "distance_training must be one of"),
         ({"domain_loss": 1.0, "weight_gradient": False}, "it needs weight_gradient"),
         ({"distance": "euclid"}, "no distance is named 'euclid'"),
+        ({"branch_loss": 1.1}, "branch_loss must be a share from 0 to 1"),
+        ({"branch_loss": 0.5, "nearest": 2}, "leave nearest out"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

@@ -88,10 +88,10 @@ def test_explained_predictions_are_the_predictions(name, batch):
     method = trained(name, batch)
     out = method.explain(batch[0])
     torch.testing.assert_close(out.logits, method.predict(batch[0]))
-    torch.testing.assert_close(
-        torch.einsum("nk,nkc->nc", out.weights, out.branch_logits), out.logits
-    )
     torch.testing.assert_close(out.weights.sum(1), torch.ones(9))
+    if name != "points":  # it runs no branch
+        mixed = torch.einsum("nk,nkc->nc", out.weights, out.branch_logits)
+        torch.testing.assert_close(mixed, out.logits)
 
 
 @every_method
@@ -170,7 +170,7 @@ def test_fused_layers_keep_their_activation(name, batch):
     torch.testing.assert_close(*losses)
 
 
-@every_method
+@pytest.mark.parametrize("name", [n for n in NAMES if not n.endswith("points")])  # past the paper
 def test_the_sentence_is_the_papers(name, shared):
     words = re.compile(r"[a-z0-9]+")
     paper = (shared / "paper" / "bne.tex").read_text()

@@ -279,7 +279,7 @@ class DomainEnsemble(nn.Module):
             raise ValueError("max_lean trains on points: leave own_branch and details out")
         if domains is None or not self.training:
             raise ValueError("max_lean is for training, where every image needs its domain")
-        _check_share("max_lean", max_lean)
+        check_share("max_lean", max_lean)
         own = self._ids(domains, images)
         first = torch.ones_like(own, dtype=torch.bool)
         shares = torch.rand(own.shape, device=own.device) * max_lean
@@ -459,10 +459,16 @@ def lean_shares(lean: Lean, layers: Iterable[str]) -> dict[str, float]:
     names = list(layers)
     shares = dict(lean) if isinstance(lean, Mapping) else dict.fromkeys(names, lean)
     for share in shares.values():
-        _check_share("lean", share)
+        check_share("lean", share)
     if unknown := [name for name in shares if name not in names]:
         raise ValueError(f"no batch-norm layer is named {unknown}; there are {names}")
     return {name: float(shares.get(name, 0.0)) for name in names}
+
+
+def check_share(option: str, value: object) -> None:
+    """Refuses what is no share from 0 to 1, by the option's name."""
+    if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
+        raise ValueError(f"{option} must be a share from 0 to 1, not {value!r}")
 
 
 def _tensor(output: Any) -> Tensor:
@@ -511,11 +517,6 @@ def _checked_limit(option: str, value: int | None) -> int | None:
     if value is not None and not (isinstance(value, int) and value >= 1):
         raise ValueError(f"the whole number {option} must be at least 1, not {value!r}")
     return value
-
-
-def _check_share(option: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
-        raise ValueError(f"{option} must be a share from 0 to 1, not {value!r}")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:

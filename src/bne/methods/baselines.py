@@ -1,5 +1,6 @@
 """One network for all domains: DeepAll, and two of the paper's other ways to normalize."""
 
+import threading
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -11,7 +12,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.convert import convert
 from bne.core.ensemble import DomainEnsemble, Lean, lean_shares
-from bne.core.moments import Moments, image_moments, leaned, samples_of, values_per_channel
+from bne.core.moments import (
+    Moments,
+    at_least_float32,
+    image_moments,
+    leaned,
+    samples_of,
+    values_per_channel,
+)
 from bne.core.norm import DomainBatchNorm, mapped
 from bne.methods.method import Method
 from bne.methods.registry import register
@@ -30,10 +38,14 @@ class DeepAll(Method):
         self.net = model
         self._lean: Lean = 0.0
         self._hooks: list[Any] = []
+        self._batch = _Batch()
 
     @property
     def lean(self) -> Lean:
-        """As `Method.lean`; the network stays the plain one, and its layers' inputs are moved."""
+        """As `Method.lean`; the network stays the plain one, and its layers' inputs are moved.
+
+        A network that was compiled at 0 does not lean: compile it again.
+        """
         return self._lean
 
     @lean.setter
@@ -48,6 +60,9 @@ class DeepAll(Method):
             for name, share in shares.items()
             if share
         ]
+        if self._hooks:
+            count = self.net.register_forward_pre_hook(self._batch.count, prepend=True)
+            self._hooks.append(count)
         self._lean = lean
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
@@ -56,7 +71,6 @@ class DeepAll(Method):
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's own logits."""
-        self._images = images.shape[0]
         logits: Tensor = self.net(images)
         return logits
 
@@ -69,13 +83,26 @@ class DeepAll(Method):
         mean, var = layer.running_mean, layer.running_var
         if self.training or mean is None or var is None:
             return None
-        samples = samples_of(x, self._images)
+        samples = samples_of(x, self._batch.images)
         if values_per_channel(samples) == 1:
             return None
+        mean, var = at_least_float32(mean), at_least_float32(var)
         known, own = Moments(mean, var), image_moments(samples)
         point = leaned(known, own, torch.as_tensor(share, device=x.device), layer.eps)
         scale = ((var + layer.eps) / (point.var + layer.eps)).sqrt()
         return (mapped(samples, scale, mean - point.mean * scale),)
+
+
+class _Batch(threading.local):
+    """How many images the network is run on, in this thread; each may own several of its rows."""
+
+    images: int
+
+    def count(self, _: nn.Module, inputs: tuple[Tensor]) -> None:
+        self.images = inputs[0].shape[0]
+
+    def __reduce__(self) -> tuple[type["_Batch"], tuple[()]]:
+        return _Batch, ()  # no two copies run at once
 
 
 @register(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.distances import Distance
-from bne.core.ensemble import DomainEnsemble, Mix
+from bne.core.ensemble import DomainEnsemble, Mix, check_share
 from bne.core.surgery import Momentum
 from bne.methods.bne import BNE, BranchMethod
 from bne.methods.registry import register
@@ -62,7 +62,8 @@ class Points(BNE):
             mix=mix,
             nearest=nearest,
         )
-        self.max_lean = _checked(max_lean)
+        check_share("max_lean", max_lean)
+        self.max_lean = max_lean
 
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""
@@ -97,7 +98,8 @@ class DeepAllPoints(BranchMethod):
     ) -> None:
         super().__init__("after warm-up")
         self.net = convert(model, momentum=momentum)
-        self.max_lean = _checked(max_lean)
+        check_share("max_lean", max_lean)
+        self.max_lean = max_lean
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """As that of `Points`, with every image in the one domain."""
@@ -122,9 +124,3 @@ def _loss(
     net: DomainEnsemble, images: Tensor, labels: Tensor, domains: Tensor, max_lean: float
 ) -> Tensor:
     return F.cross_entropy(net(images, domains, max_lean=max_lean), labels.repeat(2))
-
-
-def _checked(max_lean: float) -> float:
-    if not 0 <= max_lean <= 1:
-        raise ValueError(f"max_lean must be a share from 0 to 1, not {max_lean}")
-    return max_lean

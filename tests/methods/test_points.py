@@ -1,0 +1,160 @@
+"""Training on points, against a plain loop in float64."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from bne.core import ensemble
+from bne.core.norm import DomainBatchNorm
+from bne.methods import create
+from tests.networks import DOMAINS, randomise_norms, small_cnn
+
+OTHERS = torch.tensor([1, 2, 1, 0, 0, 2, 0, 1, 1])
+SHARES = torch.linspace(0, 0.5, 9)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Known domains and shares instead of random ones."""
+    monkeypatch.setattr(ensemble, "_elsewhere", lambda own, _: OTHERS)
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: SHARES / 0.5)
+
+
+def method_of(name="points", **options):
+    torch.manual_seed(0)
+    method = create(name, small_cnn(), DOMAINS, options)
+    randomise_norms(method.net)
+    method.begin_epoch(1, warm_up=1)
+    return method.train()
+
+
+def by_definition(net, images, own, others, shares):
+    """All images under their own domains' batch statistics, then leaning under others'."""
+    first = second = images
+    for module in net.model:
+        if not isinstance(module, DomainBatchNorm):
+            first, second = module(first), module(second)
+            continue
+        known = {}
+        for d in range(len(net.domains)):
+            known[d] = module.running_mean[d].clone(), module.running_var[d].clone()
+            if (own == d).any():
+                values = first[own == d].transpose(0, 1).flatten(1)
+                known[d] = values.mean(1), values.var(1, correction=0)
+        rows = []
+        for x, under, leaning in ((first, own, shares * 0), (second, others, shares)):
+            out = []
+            for image, d, share in zip(x, under.tolist(), leaning.tolist(), strict=True):
+                mean, deviation = known[d][0], (known[d][1] + module.eps).sqrt()
+                image_deviation = (image.var((1, 2), correction=0) + module.eps).sqrt()
+                mean = (1 - share) * mean + share * image.mean((1, 2))
+                deviation = (1 - share) * deviation + share * image_deviation
+                scale, shift = module.weight / deviation, module.bias
+                out.append((image - mean[:, None, None]) * scale[:, None, None])
+                out[-1] = out[-1] + shift[:, None, None]
+            rows.append(torch.stack(out))
+        first, second = rows
+    return torch.cat([first, second])
+
+
+@pytest.mark.usefixtures("drawn")
+@pytest.mark.parametrize("own", [[0, 0, 0, 1, 1, 1, 2, 2, 2], [2, 0, 0, 2, 2, 0, 2, 0, 0]])
+def test_logits_and_gradients_against_the_definition(batch, own):
+    """Also where images are run under a domain that is not in the batch."""
+    method, own, labels = method_of().double(), torch.tensor(own), batch[1]
+    images = batch[0].double().requires_grad_()
+    inputs = [images, *method.parameters()]
+    expected = by_definition(method.net, images, own, OTHERS, SHARES.double())
+    slopes = torch.autograd.grad(
+        (F.cross_entropy(expected[:9], labels) + F.cross_entropy(expected[9:], labels)) / 2, inputs
+    )
+    actual = method.net(images, own, max_lean=0.5)
+    torch.testing.assert_close(actual, expected)
+    loss = method(images, labels, own)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), slopes)
+
+
+def test_the_statistics_kept_are_those_of_the_first_copies(batch):
+    images, _, domains = batch
+    points, own = method_of().net, method_of().net
+    first = own(images, domains, own_branch=True)
+    torch.testing.assert_close(points(images, domains, max_lean=0.5)[:9], first)
+    for (name, kept), expected in zip(points.named_buffers(), own.buffers(), strict=True):
+        torch.testing.assert_close(kept, expected, msg=name)
+
+
+def test_the_other_domain_is_drawn_evenly_from_those_in_the_batch():
+    own = torch.tensor([0, 1, 3]).repeat_interleave(3000)
+    other = ensemble._elsewhere(own, 5)
+    counts = [torch.bincount(part, minlength=5).tolist() for part in other.split(3000)]
+    for d, row in zip((0, 1, 3), counts, strict=True):
+        assert row[d] == row[2] == row[4] == 0
+        assert all(abs(row[e] - 1500) < 110 for e in {0, 1, 3} - {d})  # 4 deviations
+    assert ensemble._elsewhere(torch.full((7,), 2), 5).tolist() == [2] * 7  # alone
+
+
+def test_shares_are_uniform_up_to_the_largest(monkeypatch):
+    net, met = method_of().net, []
+    by_domain = DomainBatchNorm.by_domain
+
+    def spy(layer, *args, shares, **options):
+        met.append(shares)
+        return by_domain(layer, *args, shares=shares, **options)
+
+    monkeypatch.setattr(DomainBatchNorm, "by_domain", spy)
+    net(torch.randn(1000, 3, 7, 7), torch.arange(1000) % 3, max_lean=0.4)
+    first, second = met[0].split(1000)
+    assert torch.equal(met[0], met[1])  # the same in every layer
+    assert not first.any()
+    quarters = torch.histc(second, 4, 0, 0.4).tolist()
+    assert sum(quarters) == 1000
+    assert all(abs(quarter - 250) < 55 for quarter in quarters)
+
+
+def test_domains_play_no_part_without_domains(batch):
+    images, labels, domains = batch
+    found = []
+    for ids in (domains, domains.flip(0)):
+        method = method_of("deepall-points")
+        method.observe(images, ids)
+        torch.manual_seed(3)
+        found.append([method(images, labels, ids), *method.state_dict().values()])
+    assert all(map(torch.equal, *found))
+    method = method_of("deepall-points", max_lean=0.3)
+    net = copy.deepcopy(method.net)
+    torch.manual_seed(3)
+    logits = net(images, max_lean=0.3)
+    torch.manual_seed(3)
+    expected = F.cross_entropy(logits, labels.repeat(2))
+    torch.testing.assert_close(method(images, labels, domains), expected)
+
+
+@pytest.mark.parametrize("name", ["points", "deepall-points"])
+def test_the_warm_up_is_that_of_branches(name, batch):
+    images, labels, domains = batch
+    method = method_of(name)
+    assert method.stage == "points"
+    method.begin_epoch(0, warm_up=1)
+    ids = domains if name == "points" else torch.zeros_like(domains)
+    logits = copy.deepcopy(method.net)(images, ids, own_branch=True)
+    torch.testing.assert_close(method(*batch), F.cross_entropy(logits, labels))
+
+
+def test_predictions_are_those_at_the_centre_unless_told_otherwise(batch):
+    method = method_of().eval()
+    plain = method.net.to_plain().eval()
+    torch.testing.assert_close(method.predict(batch[0]), plain(batch[0]))
+    mixing = method_of(mix="logits").eval()
+    assert torch.equal(mixing.predict(batch[0]), mixing.explain(batch[0]).logits)
+    assert not torch.allclose(mixing.predict(batch[0]), plain(batch[0]))
+    without = method_of("deepall-points").eval()
+    torch.testing.assert_close(without.predict(batch[0]), without.net.to_plain().eval()(batch[0]))
+
+
+@pytest.mark.parametrize("name", ["points", "deepall-points"])
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan"), True])
+def test_what_is_no_share_is_refused(name, share):
+    with pytest.raises(ValueError, match="max_lean must be a share"):
+        create(name, small_cnn(), DOMAINS, {"max_lean": share})
