@@ -1,5 +1,7 @@
 """Two processes against one, on the same global batch."""
 
+from unittest import mock
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,10 +33,17 @@ def batch():
 def step(model, training, half=slice(None)):
     images, labels, domains = batch()
     loss = 0
-    for n in range(2 if training == "two passes" else 1):  # before one backward
+    for n in range(2 if training == "several passes" else 1):  # before one backward
         own_branch = "warm-up" in training
         logits = model(images[half] * (n + 1), domains[half], own_branch=own_branch)
         loss += F.cross_entropy(logits, labels[half])
+    if training == "several passes":
+        with (  # the same draw for an image wherever it is
+            mock.patch("bne.core.ensemble._elsewhere", lambda own, count: (own + 1) % count),
+            mock.patch("torch.rand", lambda size, device: torch.full(size, 0.7)),
+        ):
+            logits = model(images[half], domains[half], max_lean=0.5)
+        loss += F.cross_entropy(logits, labels[half].repeat(2))
     loss.backward()
 
 
@@ -58,7 +67,7 @@ def work(rank, folder, training):
     dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("training", ["warm-up", "compiled warm-up", "distance", "two passes"])
+@pytest.mark.parametrize("training", ["warm-up", "compiled warm-up", "distance", "several passes"])
 def test_two_processes_equal_one(tmp_path, training):
     alone = ensemble()
     for _ in range(2):

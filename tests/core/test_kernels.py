@@ -139,11 +139,30 @@ def test_population_statistics(case):
     case.compare(*case.by_population())
 
 
-@pytest.mark.parametrize("of_rows", [False, True])
-def test_leaning_in_evaluation(case, of_rows):
+def check_lean(case, of_rows):
     expected, y = case.by_lean(of_rows)
     assert (y.dtype, y.stride()) == (case.x.dtype, case.x.stride())
-    torch.testing.assert_close(y.cpu(), expected.float(), **case.near)
+    torch.testing.assert_close(y.cpu().float(), expected.float(), **case.near)
+
+
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_leaning_in_evaluation(case, of_rows):
+    check_lean(case, of_rows)
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+def test_leaning_in_evaluation_in_half_precision(dtype):
+    check_lean(Case((4, 5, 12, 13), torch.channels_last, dtype), of_rows=False)
+
+
+def test_leaning_keeps_the_variance_of_a_large_mean_and_a_channel_without_any():
+    case = Case((4, 5, 6, 7), torch.contiguous_format)
+    with torch.no_grad():
+        case.input += 1000
+        case.input[0, 0] = 0.1
+        case.reference.copy_(case.input)
+    case.near = {"rtol": 1e-3, "atol": 1e-3}
+    check_lean(case, of_rows=False)
 
 
 def test_leaning_in_training(case):
@@ -151,7 +170,7 @@ def test_leaning_in_training(case):
 
 
 def test_leaning_in_training_under_a_domain_without_members():
-    case = Case((6, 5, 7, 9), torch.channels_last)
+    case = Case((70, 5, 2, 3), torch.channels_last)  # rows in two tiles
     case.members = case.domains != case.domains[1]
     case.compare(*case.by_blend())
 
