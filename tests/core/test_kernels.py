@@ -84,6 +84,7 @@ class Case:
     def by_lean(self, of_rows=False):
         """In evaluation; given the domains' statistics, or the same as the rows'."""
         self.layer.eval().lean(0.3)
+        self.layer.eps = 0.1  # large enough to be missed
         where, known = self.domains.to(DEVICE), self.population
         if of_rows:
             where, known = None, [statistic[where] for statistic in known]
@@ -95,6 +96,7 @@ class Case:
 
     def by_blend(self):
         """In training; every second row does not lean."""
+        self.layer.eps = 0.1
         shares = torch.rand(len(self.x)) * (torch.arange(len(self.x)) % 2)
         expected = self.layer.train().by_domain(
             self.reference, self.domains, self.members, shares=shares
