@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import pickle
+import threading
 
 import pytest
 import torch
@@ -57,6 +58,21 @@ def test_the_plain_network_leans_as_a_converted_one(batch, name):
         torch.testing.assert_close(method.predict(batch[0]), expected)
         torch.testing.assert_close(method.predict(batch[0][:1]), expected[:1])
         torch.testing.assert_close(method.net(batch[0][:4]), expected[:4])  # not by `predict`
+
+
+def test_a_plain_network_leans_in_several_threads(batch):
+    method, _ = both()
+    method.lean = 0.3
+    expected = method.predict(batch[0])
+
+    def run_another(*_):
+        hook.remove()
+        thread = threading.Thread(target=method.predict, args=(batch[0][:1],))
+        thread.start()
+        thread.join()
+
+    hook = method.net[0].register_forward_hook(run_another)
+    assert torch.equal(method.predict(batch[0]), expected)
 
 
 LAYERS = {
