@@ -34,7 +34,7 @@ def fit_head(
     Raises:
         ValueError: There is no such layer, or no images, or a loss that is not finite.
     """
-    layer = _head(net, head)
+    layer = head_of(net, head)
     modes = {module: module.training for module in net.modules()}
     frozen = {parameter: parameter.requires_grad for parameter in net.parameters()}
     net.eval().requires_grad_(False)
@@ -62,7 +62,12 @@ def fit_head(
             parameter.grad = None
 
 
-def _head(net: DomainEnsemble, name: str | None) -> nn.Module:
+def head_of(net: DomainEnsemble, name: str | None = None) -> nn.Module:
+    """The layer of that name in `net.model`, or the last linear one.
+
+    Raises:
+        ValueError: There is no such layer.
+    """
     if name is not None:
         layers: dict[str, nn.Module] = dict(net.model.named_modules())
         if name not in layers or not any(True for _ in layers[name].parameters()):

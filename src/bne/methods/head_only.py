@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.ensemble import DomainEnsemble, Lean
+from bne.core.head import head_of
 from bne.methods.method import Method
 from bne.methods.registry import register
 from bne.models import classifier_parameters
@@ -23,7 +24,8 @@ class HeadOnly(Method):
     """A frozen network whose classifier learns from features that lean.
 
     Args:
-        model: the plain network, from `bne.models.build`.
+        model: the plain network; if it is not from `bne.models.build`, its classifier is the last
+            linear layer.
         domains: the source domains' names, which play no part.
         fit_lean: how far images lean on their own statistics while the classifier is trained.
     """
@@ -35,7 +37,7 @@ class HeadOnly(Method):
         self.net = convert(model, lean=fit_lean)
         self.fit_lean = fit_lean
         self._lean: Lean = fit_lean
-        classifier = classifier_parameters(self.net)
+        classifier = classifier_parameters(self.net) or set(head_of(self.net).parameters())
         for parameter in self.net.parameters():
             parameter.requires_grad_(parameter in classifier)
         self.train(model.training)
@@ -48,6 +50,7 @@ class HeadOnly(Method):
     @lean.setter
     def lean(self, lean: Lean) -> None:
         self.net.lean = self._lean = lean
+        self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:
         """Sets how far images lean; the network itself always stays in evaluation mode."""
