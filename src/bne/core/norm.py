@@ -30,6 +30,7 @@ from bne.core.moments import (
     at_least_float32,
     combine,
     combine_processes,
+    fused_instance_norm,
     image_moments,
     leaned,
     samples_of,
@@ -226,6 +227,8 @@ class DomainBatchNorm(nn.Module):
             if kernels := kernels_for(samples):
                 x, *own = kernels.by_instance(x, (self.weight, self.bias), self.eps)
                 moments = Moments(*own)
+            elif fused := fused_instance_norm(samples, self.weight, self.bias, self.eps):
+                x, moments = fused
             else:
                 moments = image_moments(samples)
                 x = self._normalise(samples, moments)
@@ -309,6 +312,13 @@ class DomainBatchNorm(nn.Module):
             return normalised
         if domains is not None:
             population = Moments(*(statistic[domains] for statistic in population))
+        if fused := fused_instance_norm(samples, None, None, self.eps):
+            x, own = fused  # which measures the point from the image's own moments
+            point = leaned(population, own, self.share, self.eps)
+            square = own.var + self.eps
+            mean = (point.mean - own.mean) * square.rsqrt()
+            var = (point.var + self.eps) / square - self.eps
+            return self._normalise(x.unsqueeze(1), Moments(mean, var))
         own = image_moments(samples)
         return self._normalise(samples, leaned(population, own, self.share, self.eps))
 

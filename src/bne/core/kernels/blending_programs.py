@@ -161,8 +161,8 @@ def blend_gradient(
     if LEANING:
         spread_gradient = 0.5 * spread_gradient * tl.rsqrt(spread + eps)
     else:
-        place = domain * tl.num_programs(1) + tl.program_id(1)
-        tl.store(dshares + place, tl.sum(tl.sum(to_share, 0), 0) * share * (1 - share))
+        slot = domain * tl.num_programs(1) + tl.program_id(1)
+        tl.store(dshares + slot, tl.sum(tl.sum(to_share, 0), 0) * share * (1 - share))
     for start in range(0, rows, ROWS):
         row = start + tl.arange(0, ROWS)
         ours = tl.load(domains + row, mask=row < rows, other=-1) == domain
