@@ -23,7 +23,7 @@ from bne.benchmark.reference import AVERAGE
 from bne.benchmark.tables import Cell, average, find_records, signed
 from bne.methods import Method, Points
 from bne.training.events import Leaning, Score
-from bne.training.scores import choose_share, mean_accuracy, pooled
+from bne.training.scores import SHARE_RULE, choose_share, mean_accuracy, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +38,7 @@ RECORDS, TEMPLATE = HERE / "beyond", HERE / "beyond.md.in"
 PAGE = HERE.parent / "docs" / "beyond.md"
 SEEDS, WEIGHTS = 3, "resnet18_imagenet.safetensors"
 STUDIES = {"pacs": "beyond-pacs-resnet18", "office_caltech": "beyond-officecaltech-resnet18"}
+TARGETS = {"art_painting": "art"}
 NAMES = {
     "deepall": "DeepAll",
     "bne": "BNE",
@@ -75,7 +76,17 @@ def page() -> str:
     environment.filters |= {"signed": partial(signed, digits=1)}
     studies = {name: study(runs(name)) for name in (*STUDIES, "digits")}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        **studies, modes=modes(), changes=changes(), average=AVERAGE, minus=minus
+        **studies,
+        modes=modes(),
+        changes=changes(),
+        small=small_maps(),
+        held_out_images=sorted(
+            sum(score.images for score in found[0].validation.values())
+            for found in runs("office_caltech").values()
+        ),
+        rule=SHARE_RULE,
+        average=AVERAGE,
+        minus=minus,
     )
 
 
@@ -83,7 +94,7 @@ def page() -> str:
 def runs(name: str) -> dict[Run, Sequence[Leaning]]:
     """The scores of every recorded run at every share."""
     if name == "digits":
-        own = (line for line in lines("digits") if line["mode"] in ("plain", OWN[line["method"]]))
+        own = (line for line in lines("digits") if line["mode"] in ("plain", OWN.get(line["method"])))
         return {(o["method"], o["target"][0], o["seed"]): _scores(o) for o in own}
     records = read(RECORDS / f"{name}.jsonl")
     items = plan(choose(recipe=STUDIES[name]), SEEDS, {}, weights=WEIGHTS)
@@ -130,7 +141,7 @@ def study(found: Mapping[Run, Sequence[Leaning]]) -> dict[str, Any]:
     }
     seeds = {row: len({seed for own, _, seed in found if own == row}) for row in rows}
     return {
-        "targets": list(targets),
+        "targets": {target: TARGETS.get(target, target.replace("+", " + ")) for target in targets},
         "cells": cells,
         "held_out": held_out,
         "shares": shares,
@@ -203,6 +214,24 @@ def changes() -> dict[str, dict[str, dict[str, float]]]:
     return {
         change: {row: {c: fmean(v) for c, v in cells.items()} for row, cells in rows.items()}
         for change, rows in told.items()
+    }
+
+
+def small_maps() -> dict[str, dict[int, dict[float, tuple[float, float]]]]:
+    """At 64 pixels, by method, constant and share: mean accuracy on targets and held-out images."""
+    found: dict[str, dict[int, dict[float, list[tuple[float, float]]]]] = {}
+    for line in lines("small-maps"):
+        own = found.setdefault(_name(line), {}).setdefault(line["c"], {})
+        own.setdefault(line["share"], []).append((line["target_accuracy"], line["held-out"]))
+        zero = own.setdefault(0.0, [])
+        if line["share"] == 0.1:
+            zero.append((line["zero"], float("nan")))
+    return {
+        row: {
+            c: {a: tuple(map(fmean, zip(*v, strict=True))) for a, v in by_share.items()}  # type: ignore[misc]
+            for c, by_share in constants.items()
+        }
+        for row, constants in found.items()
     }
 
 
