@@ -17,7 +17,7 @@ pytest.importorskip("sklearn")
 
 @pytest.fixture(scope="module")
 def digits():
-    return load()
+    return load(per_domain=60)
 
 
 SETTINGS = Settings(warm_up_steps=1, distance_steps=1)
