@@ -8,8 +8,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.pictures import write_pictures
+
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # kernels run slowly, on the CPU, instead of not at all
+# Ray's workers would wait for all other tests.
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - so Ray spells it
 
 CHROMIUM = Path("/usr/bin/chromium")
 
@@ -33,6 +37,21 @@ def browser() -> Iterator[Any]:
         options = {"executable_path": str(CHROMIUM), "args": ["--no-sandbox"]}
         with playwright.chromium.launch(**options) as running:
             yield running
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six pictures of each of two classes in each of three domains."""
+    return write_pictures(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, the present one, in which prepared images are kept too."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BNE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("BNE_DEBUG", raising=False)
+    return tmp_path
 
 
 @pytest.fixture

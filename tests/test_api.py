@@ -19,23 +19,12 @@ from bne.models import build, preprocessing
 from bne.training.events import Listener
 from bne.training.files import snapshot
 from bne.training.model_folder import ModelInfo, load_model, save_model
-from tests.benchmark.test_execute import write_pictures
 from tests.cli.command import bne as command
 
 SMALL = {"backbone": "small_cnn", "weights": None, "resize": 40, "batch_size": 4, "epoch": 2}
 SMALL |= {"head": {"epochs": 1}, "epochs": 1, "warmup": 0, "validation": 0.2}
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("BNE_CACHE", str(tmp_path / "cache"))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_train_does_what_the_command_does(data: Path, here: Path, capsys) -> None:

@@ -3,12 +3,6 @@ from pathlib import Path
 import pytest
 
 from bne.benchmark.execute import Job
-from tests.benchmark.test_execute import write_pictures
-
-
-@pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pictures(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture

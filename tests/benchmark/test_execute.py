@@ -6,12 +6,10 @@ import signal
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from filelock import FileLock
-from PIL import Image
 
 from bne.benchmark import execute as benchmark
 from bne.benchmark.execute import DIED, Job, Outcome, execute, run_folder
@@ -23,22 +21,6 @@ from bne.training import run as engine
 from bne.training.events import Listener
 from bne.training.model_folder import load_model
 from tests.benchmark import workers
-
-DOMAINS, CLASSES = ("art", "photo", "sketch"), ("cat", "dog")
-
-
-def write_pictures(root: Path, count: int = 6) -> Path:
-    """Stripes along or across, in another colour in each domain."""
-    for number, domain in enumerate(DOMAINS):
-        for label, name in enumerate(CLASSES):
-            folder = root / domain / name
-            folder.mkdir(parents=True)
-            for place in range(count):
-                picture = Image.linear_gradient("L").resize((32, 32)).rotate(90 * label)
-                colour = tuple(60 * (number == k) + 10 * place for k in range(3))
-                mixed = Image.blend(picture.convert("RGB"), Image.new("RGB", (32, 32), colour), 0.4)
-                mixed.save(folder / f"{place}.png")
-    return root
 
 
 def item(method: str, target: str = "photo", **changes: object) -> Item:

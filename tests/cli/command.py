@@ -2,7 +2,10 @@
 
 import io
 import json
+import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
@@ -45,3 +48,14 @@ def refusal(*arguments: object) -> str:
     assert said.err.startswith("Error: ")
     assert said.err.count("\n") == 1
     return said.err
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """A context in which no file can be longer than four bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -16,6 +16,7 @@ from tests.cli.command import bne, refusal
 from tests.training.small import run
 
 Trained = tuple[Path, Result]
+ONE_LAYER = ("--layers", "bn1")  # maps take time
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def test_images_that_cannot_be_read_are_named_or_left_out(
     copy = shutil.copytree(data, tmp_path / "data")
     bad = copy / "art/cat/-.png"  # the first of all: the images after it have other numbers
     bad.write_bytes(b"no image")
-    command = ("analyze", trained[0], "--json", "--out", tmp_path / "out", "--data")
+    command = ("analyze", trained[0], "--json", "--out", tmp_path / "out", *ONE_LAYER, "--data")
     sound = bne(*command, data).json
     assert "art/cat/-.png" in bne(*command, copy, code=1).err
     said = bne(*command, copy, "--skip-bad")
@@ -86,7 +87,7 @@ def test_a_run_that_is_not_finished(data: Path, trained: Trained, tmp_path: Path
     assert "The run is not finished: 3 epochs recorded so far." in page
     assert 'id="map"' not in page
     shutil.copytree(folder / "best", tmp_path / "best")
-    bne("analyze", tmp_path, "--data", data, "--images", "4")
+    bne("analyze", tmp_path, "--data", data, "--images", "4", *ONE_LAYER)
     page = (tmp_path / "analysis" / "index.html").read_text()
     assert "is that of the epoch best on held-out source images." in page
     assert 'id="map"' in page
@@ -94,7 +95,7 @@ def test_a_run_that_is_not_finished(data: Path, trained: Trained, tmp_path: Path
 
 def test_a_model_without_its_run(data: Path, trained: Trained, tmp_path: Path) -> None:
     model = shutil.copytree(trained[0] / "model", tmp_path / "model")
-    bne("analyze", model, "--data", data, "--images", "4")
+    bne("analyze", model, "--data", data, "--images", "4", *ONE_LAYER)
     page = (model / "analysis" / "index.html").read_text()
     assert "how the model was trained is not known" in page
 

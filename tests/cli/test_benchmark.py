@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bne.benchmark.records import read
-from tests.benchmark.test_execute import write_pictures
 from tests.benchmark.test_ray import figures
 from tests.cli.command import SETTINGS, bne, refusal
+from tests.pictures import write_pictures
 
 
 def test_a_whole_benchmark(data: Path, tmp_path: Path) -> None:

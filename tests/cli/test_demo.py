@@ -1,4 +1,6 @@
 import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,14 +10,25 @@ pytest.importorskip("sklearn")
 
 import bne.demo
 from bne.cli.app import app
+from bne.demo import digits, experiment
 from tests.cli.command import bne as command
-from tests.cli.command import refusal
+from tests.cli.command import full_disk, refusal
+
+
+class Here(ThreadPoolExecutor):
+    """Does in a thread what processes would."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__(1)
 
 
 @pytest.fixture(autouse=True)
-def two_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = bne.demo.Settings(warm_up_steps=1, distance_steps=1)
-    monkeypatch.setattr(bne.demo, "Settings", lambda: quick)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few images, two steps, and no processes, which take long to start."""
+    settings = bne.demo.Settings(warm_up_steps=1, distance_steps=1)
+    monkeypatch.setattr(bne.demo, "Settings", lambda: settings)
+    monkeypatch.setattr(digits, "load", partial(digits.load, per_domain=40))
+    monkeypatch.setattr(experiment, "ProcessPoolExecutor", Here)
 
 
 def test_prints_the_table_the_weights_and_the_report() -> None:
@@ -46,3 +59,27 @@ def test_a_report_that_cannot_be_written_is_named_before_any_training(
     expected = f"--out {out} cannot be written: you may not write to {tmp_path}."
     assert expected in refusal("demo", "--out", out)
     assert not out.parent.exists()
+
+
+@pytest.fixture
+def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bne.demo, "compare", lambda *_: [])
+    monkeypatch.setattr("bne.demo.report.page", lambda *_: "a page")
+
+
+@pytest.mark.usefixtures("no_training")
+@pytest.mark.parametrize("seeds", [0, 1001])
+def test_seeds_have_a_limit(seeds: int, here: Path) -> None:
+    assert "'--seeds'" in command("demo", "--seeds", seeds, code=2).err
+    assert not list(here.iterdir())
+
+
+@pytest.mark.usefixtures("no_training")
+def test_a_full_disk_names_the_report_and_leaves_nothing_half_written(
+    here: Path,
+) -> None:
+    out = here / "demo.html"
+    with full_disk():
+        said = command("demo", "--out", out, code=1)
+    assert f"Error: {out}: " in said.err
+    assert not list(here.iterdir())

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import resource
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from bne.training.files import write_json, write_tensors
 from bne.training.folder import RunFolder, Training
 from bne.training.listeners import TensorBoard
 from tests.benchmark.examples import item, record
-from tests.cli.command import SETTINGS, bne, refusal
+from tests.cli.command import SETTINGS, bne, full_disk, refusal
 
 DEEPALL = (*SETTINGS, "--methods", "deepall")
 
@@ -111,13 +110,8 @@ def tensorboard(folder: Path) -> None:
 def test_a_full_disk_names_the_file(
     name: str, write: Callable[[Path], None], tmp_path: Path
 ) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4, hard))  # bytes
-    try:
-        with pytest.raises(OSError, match="too large") as caught:
-            write(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(), pytest.raises(OSError, match="too large") as caught:
+        write(tmp_path)
     assert caught.value.filename == str(tmp_path / name)
     assert not list(tmp_path.glob(".*"))  # nothing half-written
 

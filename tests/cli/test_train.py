@@ -20,8 +20,8 @@ from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
 from bne.training import listeners
 from bne.training.scores import LABELS, RULES
-from tests.benchmark.test_execute import write_pictures
 from tests.cli.command import bne, refusal
+from tests.pictures import write_pictures
 
 PACKAGE = f"{Path(cli.__file__).parents[1]}{os.sep}"
 FILES, FILES_OF_A_STEP = 60, 13

@@ -14,6 +14,7 @@ from bne.core.norm import domain_layers
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 IDS = [0, 1, 2, 0, 1, 2, 0, 0, 1, 2, 0, 2]  # the second half has one of domain 1, three of domain 0
+TRAININGS = ["warm-up", "compiled warm-up", "distance", "several passes"]
 
 
 def ensemble(before=True):
@@ -52,10 +53,18 @@ def state(net):
     return {name: value.clone() for name, value in {**net.state_dict(), **gradients}.items()}
 
 
-def work(rank, folder, training):
+def work(rank, folder):
+    """All that two processes do here: starting them takes longer than any of it."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 2)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+    done = {training: trained(rank, training) for training in TRAININGS}
+    done |= {"unequal": unequal(rank), "own statistics": own_statistics(rank)}
+    torch.save(done, folder / f"{rank}.pt")
+    dist.destroy_process_group()
+
+
+def trained(rank, training):
     net = ensemble(before=training != "distance")
     compiled = training == "compiled warm-up"
     forward = torch.compile(net, fullgraph=True, backend="aot_eager") if compiled else net
@@ -63,27 +72,10 @@ def work(rank, folder, training):
     for _ in range(2):
         net.zero_grad()
         step(model, training, slice(6 * rank, 6 * rank + 6))
-    torch.save(state(net), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    return state(net)
 
 
-@pytest.mark.parametrize("training", ["warm-up", "compiled warm-up", "distance", "several passes"])
-def test_two_processes_equal_one(tmp_path, training):
-    alone = ensemble()
-    for _ in range(2):
-        alone.zero_grad()
-        step(alone, training)
-    torch.multiprocessing.spawn(work, (tmp_path, training), nprocs=2)
-    expected = state(alone)
-    for rank in range(2):
-        actual = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        for name, value in expected.items():
-            torch.testing.assert_close(actual[name], value, rtol=1e-9, atol=1e-9, msg=name)
-
-
-def unequal_work(rank, folder):
-    store = dist.FileStore(str(folder / "store"), 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+def unequal(rank):
     layer = bne.DomainBatchNorm(2, 1, momentum=1.0)
     layer.synchronised = True
     ids = torch.zeros(3, dtype=torch.long)
@@ -91,8 +83,7 @@ def unequal_work(rank, folder):
     broken = maps(rank)
     broken[:rank, 1] = torch.nan  # in one process, and tracked in none
     layer.by_domain(broken, ids, torch.ones(3, dtype=torch.bool))
-    torch.save(layer.state_dict(), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    return layer.state_dict()
 
 
 def maps(rank):
@@ -101,33 +92,47 @@ def maps(rank):
     return torch.randn(3, 2, *((8, 8), (2, 2))[rank], generator=generator) + 5 * rank
 
 
-def test_every_value_weighs_the_same(tmp_path):
-    torch.multiprocessing.spawn(unequal_work, (tmp_path,), nprocs=2)
-    values = torch.cat([maps(rank).transpose(0, 1).flatten(1) for rank in range(2)], dim=1)
-    for rank in range(2):
-        state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
-        assert state["num_batches_tracked"].tolist() == [1]
-        torch.testing.assert_close(state["running_mean"][0], values.mean(1))
-        torch.testing.assert_close(state["running_var"][0], values.var(1, correction=0))
-
-
-def undecided_work(rank, folder):
-    store = dist.FileStore(str(folder / "store"), 2)
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
+def own_statistics(rank):
     half, own = slice(6 * rank, 6 * rank + 6), bne.convert(small_cnn(), DOMAINS, synchronised=False)
     step(own.double().train(), "warm-up", half)
     net = nn.SyncBatchNorm.convert_sync_batchnorm(bne.convert(small_cnn(), DOMAINS)).double()
     with pytest.raises(RuntimeError, match="synchronised=True"):
         step(net.train(), "warm-up", half)
     assert net.eval()(batch()[0]).isfinite().all()
-    torch.save(own.state_dict(), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    return own.state_dict()
 
 
-def test_several_processes_train_only_if_it_is_said_whose_statistics_count(tmp_path):
-    torch.multiprocessing.spawn(undecided_work, (tmp_path,), nprocs=2)
-    one, other = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
-    assert not torch.equal(one["model.1.running_mean"], other["model.1.running_mean"])
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """What each of the two processes did, by its name."""
+    folder = tmp_path_factory.mktemp("processes")
+    torch.multiprocessing.spawn(work, (folder,), nprocs=2)
+    return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+@pytest.mark.parametrize("training", TRAININGS)
+def test_two_processes_equal_one(done, training):
+    alone = ensemble()
+    for _ in range(2):
+        alone.zero_grad()
+        step(alone, training)
+    for actual in done:
+        for name, value in state(alone).items():
+            found = actual[training][name]
+            torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_every_value_weighs_the_same(done):
+    values = torch.cat([maps(rank).transpose(0, 1).flatten(1) for rank in range(2)], dim=1)
+    for state in (actual["unequal"] for actual in done):
+        assert state["num_batches_tracked"].tolist() == [1]
+        torch.testing.assert_close(state["running_mean"][0], values.mean(1))
+        torch.testing.assert_close(state["running_var"][0], values.var(1, correction=0))
+
+
+def test_several_processes_train_only_if_it_is_said_whose_statistics_count(done):
+    one, other = (actual["own statistics"]["model.1.running_mean"] for actual in done)
+    assert not torch.equal(one, other)
 
 
 def test_a_lone_process_needs_no_process_group():

@@ -442,11 +442,9 @@ class TestMachinery:
         "options",
         [
             {},
-            {"mix": "statistics"},
-            {"mix": "probabilities"},
-            {"nearest": 2},
+            {"mix": "statistics", "distance": "bhattacharyya", "layers": ["4"]},
+            {"mix": "probabilities", "nearest": 2},
             {"max_images": 4, "max_branches": 1},
-            {"distance": "bhattacharyya", "layers": ["4"]},
         ],
     )
     def test_predictions_compile_without_graph_breaks(self, images, options):
@@ -457,10 +455,9 @@ class TestMachinery:
         "options",
         [
             {},
-            {"max_branches": 1},
+            {"max_branches": 1, "momentum": None},
             {"max_branches": 2, "branch_statistics": "population"},
             {"nearest": 2, "weight_gradient": False},
-            {"momentum": None},
         ],
     )
     def test_distance_training_compiles_without_graph_breaks(self, images, ids, options):

@@ -17,7 +17,7 @@ pytest.importorskip("sklearn")
 
 @pytest.fixture(scope="module")
 def digits():
-    return load()
+    return load(per_domain=60)
 
 
 SETTINGS = Settings(warm_up_steps=1, distance_steps=1)
@@ -95,7 +95,7 @@ def test_every_target_seed_and_method_has_an_outcome(tmp_path):
     """In a script without a guard, whose lines run once: not again in every process."""
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
-    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)
     assert ran.returncode == 0, ran.stderr
     lines = ran.stdout.splitlines()
     assert lines[:12] == ["done"] * 12

@@ -33,7 +33,7 @@ def demo(
     from bne.demo import METHODS, Settings, compare
     from bne.demo.digits import load
     from bne.demo.report import page
-    from bne.training.files import named
+    from bne.training.files import write_text
 
     common.check_file(out, "--out")
     # Not the draw of digits that was looked at while the drawings were made.
@@ -43,8 +43,7 @@ def demo(
         runs = len(METHODS) * seeds * len(prepared.images.domains)
         task = progress.add_task("Training networks", total=runs)
         outcomes = compare(prepared, seeds, settings, lambda: progress.advance(task))
-    with named(out):
-        out.write_text(page(prepared, outcomes, settings), encoding="utf-8")
+    write_text(out.resolve(), page(prepared, outcomes, settings))  # a link stays one
     if as_json:
         typer.echo(json.dumps({"report": str(out), "runs": list(map(_plain, outcomes))}, indent=2))
     else:

@@ -87,7 +87,7 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         with named(path):
-            partial.write_text(text)
+            partial.write_text(text, encoding="utf-8")
             sync(partial)
             partial.replace(path)
             sync(path.parent)

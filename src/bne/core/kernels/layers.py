@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TILE = 4096  # values that a program holds at once
 PROGRAMS = 1024  # enough to fill a large GPU several times
+TRACKED = 1024  # channels whose running statistics a program updates at once
 
 
 def by_batch(
@@ -326,7 +327,7 @@ def follow(
         momentum: least share of a new batch.
     """
     domains, channels = batch[0].shape
-    width = min(1024, triton.next_power_of_2(channels))
+    width = min(TRACKED, triton.next_power_of_2(channels))
     programs.track[(domains,)](
         *batch, count, *population, tracked, momentum, channels, width, num_warps=4
     )
