@@ -28,8 +28,6 @@ from bne.training.scores import SHARE_RULE, choose_share, mean_accuracy, pooled
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from bne.benchmark.records import Record
-
     Run = tuple[str, str, int]
     """A row, a target and a seed."""
 
@@ -94,12 +92,15 @@ def page() -> str:
 def runs(name: str) -> dict[Run, Sequence[Leaning]]:
     """The scores of every recorded run at every share."""
     if name == "digits":
-        own = (line for line in lines("digits") if line["mode"] in ("plain", OWN.get(line["method"])))
-        return {(o["method"], o["target"][0], o["seed"]): _scores(o) for o in own}
+        return {
+            (line["method"], *line["target"], line["seed"]): _leanings(line["leaning"])
+            for line in lines("digits")
+            if line["mode"] in ("plain", OWN.get(line["method"]))
+        }
     records = read(RECORDS / f"{name}.jsonl")
     items = plan(choose(recipe=STUDIES[name]), SEEDS, {}, weights=WEIGHTS)
     return {
-        (item.row, item.target, item.recipe.seed): _leanings(record)
+        (item.row, item.target, item.recipe.seed): _leanings(record.leaning)
         for item, record in find_records(items, records)
         if record
     }
@@ -109,12 +110,8 @@ OWN = {"BNE": "logits", "Points": "centre"}
 """The mode in which a method predicts."""
 
 
-def _leanings(record: Record) -> Sequence[Leaning]:
-    return [Leaning.from_dict(one) for one in record.leaning]
-
-
-def _scores(line: Mapping[str, Any]) -> Sequence[Leaning]:
-    return [Leaning.from_dict(one) for one in line["leaning"]]
+def _leanings(plain: Iterable[Mapping[str, Any]]) -> Sequence[Leaning]:
+    return [Leaning.from_dict(one) for one in plain]
 
 
 def study(found: Mapping[Run, Sequence[Leaning]]) -> dict[str, Any]:
