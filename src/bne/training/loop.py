@@ -25,7 +25,7 @@ from bne.training.optim import (
     optimiser_tensors,
     set_learning_rate,
 )
-from bne.training.statistics import SCORING_STEPS, draw, recompute
+from bne.training.statistics import SCORING_STEPS, SHORT, draw, recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -240,13 +240,13 @@ class PhaseTraining:
         """A context in which the method is scored and kept: averaged, if the recipe wants it.
 
         Averaged weights have statistics of their own, since those that training tracks belong to
-        other weights.
+        other weights. So has a short run, whose tracked statistics are mostly of older weights.
         """
-        if not self.average.weights:
+        if not self._measures:
             yield
             return
         tracked = {name: value.clone() for name, value in self.method.named_buffers()}
-        with self.average.applied():
+        with self.average.applied() if self.average.weights else nullcontext():
             self.measure_statistics(SCORING_STEPS)
             yield
         for name, value in self.method.named_buffers():
@@ -256,7 +256,14 @@ class PhaseTraining:
         """Leaves the method as `averaged` shows it, for good."""
         if self.average.weights:
             self.average.adopt()
+        if self._measures:
             self.measure_statistics(SCORING_STEPS)
+
+    @property
+    def _measures(self) -> bool:
+        """Whether statistics are measured whenever the method is scored or kept."""
+        short = self.name == "train" and self.epochs * self._runtime.steps_per_epoch < SHORT
+        return short or bool(self.average.weights)
 
     def measure_statistics(self, steps: int | None = None) -> None:
         """Sets the running statistics to those of the training images, or of so many batches."""

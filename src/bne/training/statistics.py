@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 SCORING_STEPS = 64
 """Batches that statistics for scoring are measured on."""
 
+SHORT = 1000
+"""Steps of training below which tracked statistics, which remember about 100, lag too far behind.
+
+None of the runs behind docs/results.md is as short."""
+
 Layer = DomainBatchNorm | _BatchNorm
 
 
