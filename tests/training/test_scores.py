@@ -68,5 +68,5 @@ def test_the_largest_such_share_is_chosen_and_none_without_held_out_images() -> 
 def test_learned_shares_go_before_the_chosen_one_and_have_no_part_in_its_choice() -> None:
     found = [leaning(0.0, 0, 0), leaning(0.1, 1, 1), leaning("learned", 9, 0)]
     assert selection.choose_share(found, 0.5) == 0.1
-    assert selection.chosen(found, 0.5) is found[2]
-    assert selection.chosen(found[:2], 0.5) is found[1]
+    assert selection.choose_leaning(found, 0.5) is found[2]
+    assert selection.choose_leaning(found[:2], 0.5) is found[1]

@@ -100,9 +100,9 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
 def _leaning(result: "Result") -> str:
     """What the network has at its learned shares or the one chosen, and how it is kept."""
     from bne.methods import find
-    from bne.training.scores import SHARE_RULE, chosen, pooled
+    from bne.training.scores import SHARE_RULE, choose_leaning, pooled
 
-    found = chosen(result.leaning, find(result.recipe["method"]).method.most_lean)
+    found = choose_leaning(result.leaning, find(result.recipe["method"]).method.most_lean)
     share = "learned shares" if found.share == "learned" else f"{found.share:g} ({SHARE_RULE})"
     accuracy = pooled(found.target.values()).accuracy
     kept = "without"

@@ -28,7 +28,7 @@ from bne.methods import BNE, DeepAll, DeepAllPoints, Method, Points
 from bne.models import build, preprocessing
 from bne.training.events import Leaning, Score
 from bne.training.loop import TrainingStep
-from bne.training.scores import chosen, shares_of
+from bne.training.scores import choose_leaning, shares_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -119,7 +119,7 @@ class Outcome:
     @property
     def _chosen(self) -> Leaning:
         most = (Points if self.method.startswith("Points") else Method).most_lean
-        return chosen(self.leanings, most)
+        return choose_leaning(self.leanings, most)
 
     def accuracy(self, *, leaning: bool = False) -> float:
         """Accuracy on the target, in percent, as it is or leaning by `share`."""

@@ -119,7 +119,7 @@ def choose_share(leanings: Sequence[Leaning], most: float) -> float:
     return max(shares, default=0.0)
 
 
-def chosen(leanings: Sequence[Leaning], most: float) -> Leaning:
+def choose_leaning(leanings: Sequence[Leaning], most: float) -> Leaning:
     """The network at its learned shares or, if it has none, at the one of `choose_share`."""
     learned = any(one.share == "learned" for one in leanings)
     share = "learned" if learned else choose_share(leanings, most)
