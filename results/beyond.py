@@ -23,10 +23,12 @@ from bne.benchmark.reference import AVERAGE
 from bne.benchmark.tables import Cell, average, find_records, signed
 from bne.methods import Method, Points
 from bne.training.events import Leaning, Score
-from bne.training.scores import SHARE_RULE, choose_share, mean_accuracy, pooled
+from bne.training.scores import SHARE_RULE, choose_leaning, choose_share, mean_accuracy, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from bne.training.events import Share
 
     Run = tuple[str, str, int]
     """A row, a target and a seed."""
@@ -43,9 +45,9 @@ NAMES = {
     "points": "Points",
     "deepall-points": "Points without domains",
 }
-CHOICES: dict[str, Callable[[Sequence[Leaning], float], float]] = {
+CHOICES: dict[str, Callable[[Sequence[Leaning], float], Share]] = {
     "none": lambda *_: 0.0,
-    "rule": choose_share,
+    "rule": lambda found, limit: choose_leaning(found, limit).share,
     "no limit": lambda found, _: choose_share(found, 1.0),
     "0.1": lambda *_: 0.1,
     "0.2": lambda *_: 0.2,
@@ -106,7 +108,7 @@ def runs(name: str) -> dict[Run, Sequence[Leaning]]:
     }
 
 
-OWN = {"BNE": "logits", "Points": "centre"}
+OWN = {"BNE": "logits", "Points": "centre", "Points, learned": "centre"}
 """The mode in which a method predicts."""
 
 

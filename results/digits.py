@@ -20,7 +20,7 @@ from bne.data.decoding import usable_cores
 from bne.demo.digits import load
 from bne.demo.experiment import Settings, fit, score
 
-METHODS = ("DeepAll", "BNE", "Points", "Points without domains")
+METHODS = ("DeepAll", "BNE", "Points", "Points, learned", "Points without domains")
 
 
 def lines(target: str, seed: int, name: str) -> list[dict[str, object]]:
@@ -35,7 +35,8 @@ def lines(target: str, seed: int, name: str) -> list[dict[str, object]]:
             net.mix = mode  # type: ignore[assignment]
         scored = score(method, transform, prepared, target)
         about = {"method": name, "target": [target], "seed": seed, "mode": mode}
-        found.append({**about, "leaning": [asdict(one) for one in scored]})
+        learned = method.learned_lean
+        found.append({**about, "learned": learned, "leaning": [asdict(one) for one in scored]})
     return found
 
 

@@ -93,7 +93,7 @@ def test_gains_are_over_the_row_of_deepall_whatever_its_name() -> None:
 
 
 def test_leaning_is_a_row_of_its_own_at_the_share_that_held_out_images_allow() -> None:
-    def at(share: float, lost: int, target: int) -> dict:
+    def at(share: float | str, lost: int, target: int) -> dict:
         scores = {"photo": {"correct": 90, "images": 100}}
         unseen = {"art": {"correct": target, "images": 1000}}
         return {"share": share, "validation": scores, "target": unseen, "gained": 1, "lost": lost}
@@ -107,6 +107,9 @@ def test_leaning_is_a_row_of_its_own_at_the_share_that_held_out_images_allow() -
     assert rows[f"bne{LEANING}"].cells["art"].mean == 76
     assert rows[f"bne{LEANING}"].cells[AVERAGE_DEEPALL].mean == 65
     assert f"deepall{LEANING}" not in rows
+    learned = [record(ours, 700, leaning=(*leaning, at("learned", 30, 800)))]
+    rows = accuracy_table("a table", find_records([ours], learned), None, "last").rows
+    assert rows[1].cells["art"].mean == 80
     tables = [accuracy_table("a table", found, None, rule) for rule in ("last", "oracle")]
     assert {row.name for row in tables[1].rows} == {"bne", "deepall"}
     shown = [name for name, *_ in grid(tables).rows if name]

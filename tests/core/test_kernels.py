@@ -57,6 +57,7 @@ class Case:
         self.members = torch.rand(rows) > 0.4
         self.members[0] = True
         self.slope = torch.randn(shape).to(dtype)
+        self.shares = []
         half = dtype != torch.float32
         self.near = {"rtol": 2e-2, "atol": 6e-2} if half else {"rtol": 2e-4, "atol": 2e-4}
         self.sums_near = {"rtol": 3e-2, "atol": 0.5} if half else {"rtol": 1e-3, "atol": 1e-3}
@@ -94,17 +95,21 @@ class Case:
             self.input.detach(), self.affine, where, known, share, self.layer.eps
         )
 
-    def by_blend(self):
+    def by_blend(self, learned=True):
         """In training; every second row does not lean."""
         self.layer.eps = 0.1
         shares = torch.rand(len(self.x)) * (torch.arange(len(self.x)) % 2)
+        if learned:
+            self.shares = [shares.double().requires_grad_(), shares.to(DEVICE).requires_grad_()]
+        else:
+            self.shares = [shares.double(), shares.to(DEVICE)]
         expected = self.layer.train().by_domain(
-            self.reference, self.domains, self.members, shares=shares
+            self.reference, self.domains, self.members, shares=self.shares[0]
         )
         where = self.domains.to(DEVICE), self.members.to(DEVICE)
         affine = tuple(None if t is None else t.unsqueeze(0) for t in self.affine)
         y, _, _ = blending.by_blend(
-            self.input, shares.to(DEVICE), affine, *where, self.population, self.layer.eps,
+            self.input, self.shares[1], affine, *where, self.population, self.layer.eps,
             leaning=True,
         )  # fmt: skip
         return expected, y
@@ -123,6 +128,9 @@ class Case:
         for ours, theirs in zip(self.affine, (self.layer.weight, self.layer.bias), strict=True):
             if ours is not None:
                 torch.testing.assert_close(ours.grad.cpu(), theirs.grad.float(), **self.sums_near)
+        if self.shares and self.shares[1].requires_grad:
+            theirs, ours = (shares.grad.float().cpu() for shares in self.shares)
+            torch.testing.assert_close(ours, theirs, **self.sums_near)
 
 
 @pytest.fixture(params=SHAPES.values(), ids=SHAPES)
@@ -169,6 +177,11 @@ def test_leaning_keeps_the_variance_of_a_large_mean_and_a_channel_without_any():
 
 def test_leaning_in_training(case):
     case.compare(*case.by_blend())
+
+
+def test_leaning_in_training_by_constant_shares():
+    case = Case((6, 70, 5, 7), torch.channels_last)
+    case.compare(*case.by_blend(learned=False))
 
 
 def test_leaning_in_training_under_a_domain_without_members():

@@ -18,7 +18,7 @@ SHARES = torch.linspace(0, 0.5, 9)
 @pytest.fixture
 def drawn(monkeypatch):
     """Known domains and shares instead of random ones."""
-    monkeypatch.setattr(ensemble, "_elsewhere", lambda own, _: OTHERS)
+    monkeypatch.setattr(ensemble, "_elsewhere", lambda _, domains: OTHERS % domains)
     monkeypatch.setattr(torch, "rand", lambda *_, **__: SHARES / 0.5)
 
 
@@ -31,7 +31,10 @@ def method_of(name="points", **options):
 
 
 def by_definition(net, images, own, others, shares):
-    """All images under their own domains' batch statistics, then leaning under others'."""
+    """All images under their own domains' batch statistics, then leaning under others'.
+
+    The shares are those of the images, in all layers, or by the layers' names those of all images.
+    """
     first = second = images
     for module in net.model:
         if not isinstance(module, DomainBatchNorm):
@@ -43,10 +46,11 @@ def by_definition(net, images, own, others, shares):
             if (own == d).any():
                 values = first[own == d].transpose(0, 1).flatten(1)
                 known[d] = values.mean(1), values.var(1, correction=0)
+        here = shares[module.name].expand(9) if isinstance(shares, dict) else shares
         rows = []
-        for x, under, leaning in ((first, own, shares * 0), (second, others, shares)):
+        for x, under, leaning in ((first, own, here * 0), (second, others, here)):
             out = []
-            for image, d, share in zip(x, under.tolist(), leaning.tolist(), strict=True):
+            for image, d, share in zip(x, under.tolist(), leaning, strict=True):
                 mean, deviation = known[d][0], (known[d][1] + module.eps).sqrt()
                 image_deviation = (image.var((1, 2), correction=0) + module.eps).sqrt()
                 mean = (1 - share) * mean + share * image.mean((1, 2))
@@ -74,6 +78,50 @@ def test_logits_and_gradients_against_the_definition(batch, own):
     torch.testing.assert_close(actual, expected)
     loss = method(images, labels, own)
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), slopes)
+
+
+@pytest.mark.usefixtures("drawn")
+@pytest.mark.parametrize("name", ["points", "deepall-points"])
+def test_learned_shares_against_the_definition(batch, name):
+    method, (images, labels, own) = method_of(name, learn_lean=True).double(), batch
+    with torch.no_grad():
+        method.shares.logits.copy_(torch.tensor([-1.0, 0.5]))
+    images, inputs = images.double(), list(method.parameters())
+    own, others = (ids % len(method.net.domains) for ids in (own, OTHERS))
+    shares = {"1": method.shares.logits[0].sigmoid(), "4": method.shares.logits[1].sigmoid()}
+    logits = by_definition(method.net, images, own, others, shares)
+    slopes = torch.autograd.grad(F.cross_entropy(logits, labels.repeat(2)), inputs)
+    loss = method(images, labels, own)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), slopes)
+
+
+@pytest.mark.parametrize("name", ["points", "deepall-points"])
+def test_shares_start_at_a_fifth_and_learn_after_the_warm_up(batch, name):
+    method = method_of(name, learn_lean=True)
+    assert method.learned_lean == pytest.approx({"1": 0.2, "4": 0.2})
+    optimiser = torch.optim.SGD(method.parameters(), 1.0)
+    method.begin_epoch(0, warm_up=1)
+    method(*batch).backward()
+    assert method.shares.logits.grad is None
+    method.begin_epoch(1, warm_up=1)
+    method(*batch).backward()
+    optimiser.step()
+    assert all(share != pytest.approx(0.2) for share in method.learned_lean.values())
+    again = method_of(name, learn_lean=True)
+    again.load_state_dict(method.state_dict())
+    assert again.learned_lean == method.learned_lean
+    assert method_of(name).learned_lean is None
+
+
+def test_layers_that_are_not_named_do_not_lean(batch):
+    images, _, domains = batch
+    net, share, found = method_of().net, torch.tensor(0.3), []
+    for shares in ({"1": share}, {"1": share, "4": share * 0}):
+        torch.manual_seed(3)
+        found.append(net(images, domains, max_lean=shares))
+    torch.testing.assert_close(*found)
+    with pytest.raises(ValueError, match="no batch-norm layer is named"):
+        net(images, domains, max_lean={"bn": share})
 
 
 def test_the_statistics_kept_are_those_of_the_first_copies(batch):

@@ -37,6 +37,25 @@ def test_scores_are_those_of_the_kept_network_at_each_share(tmp_path, method) ->
     assert held_out == dict.fromkeys(("art", "cartoon", "photo"), 6)
 
 
+@pytest.mark.parametrize("method", ["points", "deepall-points"])
+def test_learned_shares_are_scored_and_kept(tmp_path, method) -> None:
+    recipe = small.recipe(method, options={"learn_lean": True}, lean="auto")
+    result = small.run(recipe, small.images(), tmp_path)
+    assert [one.share for one in result.leaning] == [*SHARES, "learned"]
+    network, transform, info = load_model(tmp_path)
+    assert network.lean == info.lean == result.lean == network.learned_lean
+    assert all(share != pytest.approx(0.2) for share in result.lean.values())
+    assert Result.from_dict(json.loads(json.dumps(result.to_dict()))) == result
+    prepared = small.images()
+    numbers = prepared.images.indices_of(["sketch"])
+    with torch.inference_mode():
+        images = transform(prepared.pixels[numbers].permute(0, 3, 1, 2))
+        right = network.predict(images).argmax(1) == prepared.labels[numbers]
+    assert result.leaning[-1].target["sketch"].correct == int(right.sum())
+    asked = small.recipe(method, options={"learn_lean": True}, lean=0.3)
+    assert small.run(asked, small.images(), tmp_path / "asked").lean == 0.3
+
+
 def test_the_share_may_be_set_and_tells_no_runs_apart(tmp_path) -> None:
     asked = small.recipe("bne", lean=0.3)
     result = small.run(asked, small.images(), tmp_path)

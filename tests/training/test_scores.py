@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bne.training import scores as selection
-from bne.training.events import Epoch, Leaning, Score
+from bne.training.events import Epoch, Leaning, Score, Share
 
 
 def epoch(number: int, validation: dict, target: dict, phase: str = "train") -> Epoch:
@@ -45,7 +45,7 @@ def test_staleness_knows_nothing_of_the_target() -> None:
     assert (selection.stale(better), selection.stale(worse)) == (3, 0)
 
 
-def leaning(share: float, gained: int, lost: int, images: int = 100) -> Leaning:
+def leaning(share: Share, gained: int, lost: int, images: int = 100) -> Leaning:
     return Leaning(share, {"a": Score(50, images)} if images else {}, {}, gained, lost)
 
 
@@ -63,3 +63,10 @@ def test_the_largest_such_share_is_chosen_and_none_without_held_out_images() -> 
     assert selection.choose_share(found, 0.15) == 0
     assert selection.choose_share([leaning(0.0, 0, 0, 0), leaning(0.3, 0, 0, 0)], 0.5) == 0
     assert selection.choose_share([], 0.5) == 0
+
+
+def test_learned_shares_go_before_the_chosen_one_and_have_no_part_in_its_choice() -> None:
+    found = [leaning(0.0, 0, 0), leaning(0.1, 1, 1), leaning("learned", 9, 0)]
+    assert selection.choose_share(found, 0.5) == 0.1
+    assert selection.choose_leaning(found, 0.5) is found[2]
+    assert selection.choose_leaning(found[:2], 0.5) is found[1]

@@ -19,7 +19,7 @@ from bne.benchmark.reference import (
 )
 from bne.methods.registry import find
 from bne.training.events import Leaning
-from bne.training.scores import choose_share, pooled
+from bne.training.scores import choose_leaning, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -227,12 +227,12 @@ def accuracy(record: Record, rule: Rule) -> float | None:
 
 
 def leaning_accuracy(record: Record) -> float | None:
-    """The same at the share that held-out source images allow, of the last epoch; None without."""
+    """The same of the last epoch, leaning as `choose_leaning` says; None if it does not lean."""
     found = [Leaning.from_dict(one) for one in record.leaning]
     if not found:
         return None
-    allowed = choose_share(found, find(str(record.settings["method"])).method.most_lean)
-    return next(pooled(one.target.values()).accuracy for one in found if one.share == allowed)
+    most = find(str(record.settings["method"])).method.most_lean
+    return pooled(choose_leaning(found, most).target.values()).accuracy
 
 
 def percent(scores: Mapping[str, Mapping[str, int]]) -> float:

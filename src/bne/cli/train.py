@@ -98,17 +98,20 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
 
 
 def _leaning(result: "Result") -> str:
-    """What the network has at the share it leans by, and at the one that held-out images allow."""
+    """What the network has at its learned shares or the one chosen, and how it is kept."""
     from bne.methods import find
-    from bne.training.scores import SHARE_RULE, choose_share, pooled
+    from bne.training.scores import SHARE_RULE, choose_leaning, pooled
 
-    most = find(result.recipe["method"]).method.most_lean
-    allowed = choose_share(result.leaning, most)
-    found = {one.share: pooled(one.target.values()).accuracy for one in result.leaning}
-    kept = f"It is kept leaning by {result.lean:g}." if result.lean else "It is kept without."
+    found = choose_leaning(result.leaning, find(result.recipe["method"]).method.most_lean)
+    share = "learned shares" if found.share == "learned" else f"{found.share:g} ({SHARE_RULE})"
+    accuracy = pooled(found.target.values()).accuracy
+    kept = "without"
+    if result.lean:
+        by = f"{result.lean:g}" if isinstance(result.lean, float | int) else "these"
+        kept = f"leaning by {by}"
     return (
-        f"Last, leaning on each image's own statistics by {allowed:g} ({SHARE_RULE}): "
-        f"{found[allowed]:.1f}. {kept}"
+        f"Last, leaning on each image's own statistics by {share}: {accuracy:.1f}. "
+        f"It is kept {kept}."
     )
 
 

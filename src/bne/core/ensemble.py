@@ -94,7 +94,7 @@ class DomainEnsemble(nn.Module):
         *,
         own_branch: bool = False,
         details: bool = False,
-        max_lean: float | None = None,
+        max_lean: float | Mapping[str, Tensor] | None = None,
     ) -> Any:
         """The mixture of all branches or, with `own_branch`, each image under one domain alone.
 
@@ -115,7 +115,9 @@ class DomainEnsemble(nn.Module):
             domains: (N,), each image's domain; needless if there is one domain alone.
             own_branch: whether each image is run under its domain alone.
             details: whether to return a `Prediction`: weights, distances and branches too.
-            max_lean: the largest share to lean by in training on points, 0 to 1.
+            max_lean: the largest share to lean by in training on points, 0 to 1. Or, by layer name,
+                the share itself: (), for all second copies, with a gradient if it has one; layers
+                that are not named do not lean.
 
         Returns:
             The logits, (N, classes), or a `Prediction`. With `own_branch`, the network's output;
@@ -273,22 +275,42 @@ class DomainEnsemble(nn.Module):
         return _tensor(self.run(images, lambda layer, x: layer.by_mixture(x, weights)))
 
     def _points(
-        self, images: Tensor, domains: Domains | None, max_lean: float, *, alone: bool
+        self,
+        images: Tensor,
+        domains: Domains | None,
+        max_lean: float | Mapping[str, Tensor],
+        *,
+        alone: bool,
     ) -> Any:
         if not alone:
             raise ValueError("max_lean trains on points: leave own_branch and details out")
         if domains is None or not self.training:
             raise ValueError("max_lean is for training, where every image needs its domain")
-        check_share("max_lean", max_lean)
         own = self._ids(domains, images)
+        shares = self._second_shares(max_lean, own)
         first = torch.ones_like(own, dtype=torch.bool)
-        shares = torch.rand(own.shape, device=own.device) * max_lean
         ids = torch.cat([own, _elsewhere(own, len(self.domains))])
         members = torch.cat([first, ~first])
-        shares = torch.cat([torch.zeros_like(shares), shares])
-        return self.run(
-            images, lambda layer, x: layer.by_domain(x, ids, members, shares=shares), copies=2
-        )
+
+        def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
+            return layer.by_domain(x, ids, members, shares=shares.get(layer.name))
+
+        return self.run(images, rule, copies=2)
+
+    def _second_shares(
+        self, max_lean: float | Mapping[str, Tensor], own: Tensor
+    ) -> dict[str, Tensor]:
+        """How far all images and their second copies lean, (2 N,), by layer name."""
+        names = [layer.name for layer in domain_layers(self.model)]
+        if isinstance(max_lean, Mapping):
+            _check_names(max_lean, names)
+            return {
+                name: torch.cat([share.new_zeros(own.shape), share.expand(own.shape)])
+                for name, share in max_lean.items()
+            }
+        check_share("max_lean", max_lean)
+        shares = torch.rand(own.shape, device=own.device) * max_lean
+        return dict.fromkeys(names, torch.cat([torch.zeros_like(shares), shares]))
 
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
         with Shared(self._passes, images):
@@ -460,9 +482,13 @@ def lean_shares(lean: Lean, layers: Iterable[str]) -> dict[str, float]:
     shares = dict(lean) if isinstance(lean, Mapping) else dict.fromkeys(names, lean)
     for share in shares.values():
         check_share("lean", share)
-    if unknown := [name for name in shares if name not in names]:
-        raise ValueError(f"no batch-norm layer is named {unknown}; there are {names}")
+    _check_names(shares, names)
     return {name: float(shares.get(name, 0.0)) for name in names}
+
+
+def _check_names(given: Iterable[str], names: list[str]) -> None:
+    if unknown := [name for name in given if name not in names]:
+        raise ValueError(f"no batch-norm layer is named {unknown}; there are {names}")
 
 
 def check_share(option: str, value: object) -> None:

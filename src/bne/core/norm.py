@@ -180,8 +180,8 @@ class DomainBatchNorm(nn.Module):
             x: (N * rows, C, *spatial).
             domains: (N,), the domain each image is run under.
             members: (N,) bool, whether the image belongs to that domain.
-            shares: (N,), how far each image leans on its own statistics in training; None for 0.
-                In evaluation that is the layer's own `share`.
+            shares: (N,), how far each image leans on its own statistics in training, a constant or
+                with a gradient; None for 0. In evaluation that is the layer's own `share`.
             track: whether batch statistics update the running ones; False when a pass is repeated.
 
         Returns:

@@ -28,14 +28,16 @@ from bne.methods import BNE, DeepAll, DeepAllPoints, Method, Points
 from bne.models import build, preprocessing
 from bne.training.events import Leaning, Score
 from bne.training.loop import TrainingStep
-from bne.training.scores import SHARES, choose_share
+from bne.training.scores import choose_leaning, shares_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from torch import Tensor
 
+    from bne.core.ensemble import Lean
     from bne.data.cache import PreparedImages
+    from bne.training.events import Share
 
 METHODS = ("DeepAll", "BNE", "Points")
 ROWS = {
@@ -110,15 +112,18 @@ class Outcome:
     examples: tuple[Unseen, ...]
 
     @property
-    def share(self) -> float:
-        """How far images may lean by the held-out images."""
+    def share(self) -> Share:
+        """How far images lean: as learned, or as far as the held-out images allow."""
+        return self._chosen.share
+
+    @property
+    def _chosen(self) -> Leaning:
         most = (Points if self.method.startswith("Points") else Method).most_lean
-        return choose_share(self.leanings, most)
+        return choose_leaning(self.leanings, most)
 
     def accuracy(self, *, leaning: bool = False) -> float:
         """Accuracy on the target, in percent, as it is or leaning by `share`."""
-        share = self.share if leaning else 0
-        (found,) = (one for one in self.leanings if one.share == share)
+        found = self._chosen if leaning else self.leanings[0]
         return found.target[self.target].accuracy
 
 
@@ -187,36 +192,40 @@ def score(
     method: Method, transform: EvalTransform, prepared: PreparedImages, target: str
 ) -> tuple[Leaning, ...]:
     """Scores a trained method, in evaluation mode, at all shares."""
-    images = prepared.images
+    images, shares = prepared.images, shares_of(method)
     sources = [domain for domain in images.domains if domain != target]
     held_out = [number for domain in sources for number in _held_out(prepared, domain)]
     right = {
-        kind: _right(method, transform, prepared, torch.tensor(numbers))
+        kind: _right(method, shares.values(), transform, prepared, torch.tensor(numbers))
         for kind, numbers in (("held-out", held_out), (target, images.indices_of([target])))
     }
-    return tuple(_leaning(right, place) for place in range(len(SHARES)))
+    return tuple(_leaning(right, place, share) for place, share in enumerate(shares))
 
 
 @torch.inference_mode()
 def _right(
-    method: Method, transform: EvalTransform, prepared: PreparedImages, numbers: Tensor
+    method: Method,
+    shares: Iterable[Lean],
+    transform: EvalTransform,
+    prepared: PreparedImages,
+    numbers: Tensor,
 ) -> Tensor:
     """(shares, N), whether each image is classified correctly, leaning by each share."""
     images, labels = transform(prepared.pixels[numbers].permute(0, 3, 1, 2)), prepared.labels
     rows = []
-    for method.lean in SHARES:
+    for method.lean in shares:
         rows.append(method.predict(images).argmax(1) == labels[numbers])
     method.lean = 0.0
     return torch.stack(rows)
 
 
-def _leaning(right: dict[str, Tensor], place: int) -> Leaning:
+def _leaning(right: dict[str, Tensor], place: int, share: Share) -> Leaning:
     held_out, target = (
         {kind: Score(int(rows[place].sum()), rows.shape[1])} for kind, rows in right.items()
     )
     now, before = right["held-out"][place], right["held-out"][0]
     gained, lost = int((now & ~before).sum()), int((before & ~now).sum())
-    return Leaning(SHARES[place], held_out, target, gained, lost)
+    return Leaning(share, held_out, target, gained, lost)
 
 
 def _held_out(prepared: PreparedImages, domain: str) -> list[int]:
@@ -246,6 +255,8 @@ def fit(
             method = BNE(model, list(sources), momentum="keep")
         case "Points":
             method = Points(model, list(sources), momentum="keep")
+        case "Points, learned":
+            method = Points(model, list(sources), learn_lean=True, momentum="keep")
         case _:
             method = DeepAllPoints(model, list(sources), momentum="keep")
     optimiser = torch.optim.Adam(method.parameters(), weight_decay=1e-4)

@@ -57,6 +57,11 @@ class Method(nn.Module, ABC):
         if isinstance(self.net, DomainEnsemble):
             self.net.lean = lean
 
+    @property
+    def learned_lean(self) -> dict[str, float] | None:
+        """The share to lean by at each layer, by name, if the method learns it; otherwise None."""
+        return None
+
     def forward(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The same as `loss`."""
         return self.loss(images, labels, domains)

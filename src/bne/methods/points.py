@@ -1,5 +1,6 @@
 """Points: images trained under their own domain and, leaning on themselves, under another."""
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -10,9 +11,64 @@ from torch import Tensor, nn
 from bne.core.convert import convert
 from bne.core.distances import Distance
 from bne.core.ensemble import DomainEnsemble, Mix, check_share
+from bne.core.norm import domain_layers
 from bne.core.surgery import Momentum
 from bne.methods.bne import BNE, BranchMethod
 from bne.methods.registry import register
+
+START = 0.2  # of shares that are learned
+
+
+class LayerShares(nn.Module):
+    """How far images lean at each layer that has running statistics: a share that is learned.
+
+    Args:
+        net: the network.
+
+    Attributes:
+        logits: (layers,), the shares before the sigmoid.
+    """
+
+    def __init__(self, net: DomainEnsemble) -> None:
+        super().__init__()
+        self.names = [layer.name for layer in domain_layers(net.model) if layer.population]
+        start = math.log(START / (1 - START))
+        self.logits = nn.Parameter(torch.full((len(self.names),), start))
+
+    def forward(self) -> dict[str, Tensor]:
+        """The shares, () each, by layer name."""
+        return dict(zip(self.names, self.logits.sigmoid().unbind(), strict=True))
+
+
+class PointsMethod(BranchMethod):
+    """Every image twice in one pass, once under its domain and once leaning, after the warm-up.
+
+    Attributes:
+        max_lean: the largest share that images lean by in training.
+        shares: the shares that are learned instead, if any.
+    """
+
+    mixing: ClassVar[str] = "points"
+    most_lean: ClassVar[float] = 0.2
+    max_lean: float
+    shares: LayerShares | None
+
+    def _set_shares(self, max_lean: float, *, learn_lean: bool) -> None:
+        check_share("max_lean", max_lean)
+        self.max_lean = max_lean
+        self.shares = LayerShares(self.net) if learn_lean else None
+
+    @property
+    def learned_lean(self) -> dict[str, float] | None:
+        """The shares learned by now, by layer name; None if none are."""
+        if self.shares is None:
+            return None
+        return {name: share.item() for name, share in self.shares().items()}
+
+    def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """Mean cross-entropy at both points of every image."""
+        max_lean = self.max_lean if self.shares is None else self.shares()
+        return F.cross_entropy(self.net(images, domains, max_lean=max_lean), labels.repeat(2))
 
 
 @register(
@@ -20,7 +76,7 @@ from bne.methods.registry import register
     "past the paper: every image is trained at two points of the space of domains, under its own "
     "domain and, leaning on its own statistics, under another",
 )
-class Points(BNE):
+class Points(PointsMethod, BNE):
     """One branch per source domain, and every image in two of them, at the price of two passes.
 
     After the warm-up each image is run under its own domain and, in the same pass, under another
@@ -31,6 +87,7 @@ class Points(BNE):
         model: the plain network.
         domains: the source domains' names.
         max_lean: the largest share that images lean by in training.
+        learn_lean: whether training learns the share instead, one for each layer.
         momentum: as in `bne.convert`, like all that follow.
         distance: how far images lie from the domains.
         layers: the layers whose statistics are compared.
@@ -38,15 +95,13 @@ class Points(BNE):
         nearest: the number of branches run for each image if branches are mixed.
     """
 
-    mixing: ClassVar[str] = "points"
-    most_lean: ClassVar[float] = 0.2
-
     def __init__(
         self,
         model: nn.Module,
         domains: Sequence[str],
         *,
         max_lean: float = 0.5,
+        learn_lean: bool = False,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Sequence[str] | None = None,
@@ -62,12 +117,7 @@ class Points(BNE):
             mix=mix,
             nearest=nearest,
         )
-        check_share("max_lean", max_lean)
-        self.max_lean = max_lean
-
-    def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Mean cross-entropy at both points of every image."""
-        return _loss(self.net, images, labels, domains, self.max_lean)
+        self._set_shares(max_lean, learn_lean=learn_lean)
 
 
 @register(
@@ -75,18 +125,16 @@ class Points(BNE):
     "past the paper: points without domains; every image is trained as in DeepAll and, leaning on "
     "its own statistics, once more",
 )
-class DeepAllPoints(BranchMethod):
+class DeepAllPoints(PointsMethod):
     """`Points` with all domains as one: one network, and no need to know any domain.
 
     Args:
         model: the plain network.
         domains: the source domains' names, which play no part.
         max_lean: the largest share that images lean by in training.
+        learn_lean: whether training learns the share instead, one for each layer.
         momentum: the least share of a new batch in the running statistics, as in `bne.convert`.
     """
-
-    mixing: ClassVar[str] = "points"
-    most_lean: ClassVar[float] = 0.2
 
     def __init__(
         self,
@@ -94,20 +142,16 @@ class DeepAllPoints(BranchMethod):
         domains: Sequence[str],
         *,
         max_lean: float = 0.5,
+        learn_lean: bool = False,
         momentum: Momentum = 0.01,
     ) -> None:
         super().__init__("after warm-up")
         self.net = convert(model, momentum=momentum)
-        check_share("max_lean", max_lean)
-        self.max_lean = max_lean
+        self._set_shares(max_lean, learn_lean=learn_lean)
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """As that of `Points`, with every image in the one domain."""
         return super().loss(images, labels, torch.zeros_like(domains))
-
-    def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Mean cross-entropy of every image as it is and leaning."""
-        return _loss(self.net, images, labels, domains, self.max_lean)
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's logits."""
@@ -118,9 +162,3 @@ class DeepAllPoints(BranchMethod):
     def observe(self, images: Tensor, domains: Tensor) -> None:
         """Runs every image in the one domain."""
         super().observe(images, torch.zeros_like(domains))
-
-
-def _loss(
-    net: DomainEnsemble, images: Tensor, labels: Tensor, domains: Tensor, max_lean: float
-) -> Tensor:
-    return F.cross_entropy(net(images, domains, max_lean=max_lean), labels.repeat(2))

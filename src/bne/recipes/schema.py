@@ -114,8 +114,9 @@ class Recipe:
         exact_statistics: whether the population statistics are recomputed over the source images
             after training.
         lean: how far images lean on their own statistics when the trained network is used, 0 to 1;
-            "auto" takes the largest share up to 0.1, or 0.2 for methods trained to lean, that costs
-            held-out source images no more than a standard error. It is no part of what tells runs
+            "auto" takes the shares that the method has learned or, if it learns none, the largest
+            up to 0.1, or 0.2 for methods trained to lean, that costs held-out source images no more
+            than a standard error. It is no part of what tells runs
             apart: accuracies are those of share 0, and those at other shares stand beside them.
         patience: epochs without a better source validation after which training stops; None goes
             on to the end.

@@ -33,20 +33,23 @@ class Score:
 Scores = dict[str, Score]
 """By domain."""
 
+Share = float | Literal["learned"]
+"""How far images lean, 0 to 1, or "learned": as far at each layer as the method has learned."""
+
 
 @dataclass(frozen=True)
 class Leaning:
     """The last epoch's network, leaning on its images' own statistics by some share.
 
     Attributes:
-        share: how far, 0 to 1.
+        share: how far.
         validation: of the held-out images of each source domain; empty if there are none.
         target: of all images of each target domain, never used to choose the share.
         gained: held-out images that are right leaning and wrong without.
         lost: held-out images that are wrong leaning and right without.
     """
 
-    share: float
+    share: Share
     validation: Scores
     target: Scores
     gained: int

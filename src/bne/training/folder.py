@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from bne.core.ensemble import Lean
     from bne.data.images import ImageSet
     from bne.recipes.schema import Recipe
     from bne.training.model_folder import ModelInfo
@@ -43,8 +44,9 @@ class Result:
             joined without their labels.
         analysis: what the caller's own analysis of the trained network gave.
         seconds: that the run took, evaluation included.
-        lean: the share by which the kept network leans on its images' own statistics. All
-            accuracies above are of share 0 (of `head-only`, of the share it is fitted at).
+        lean: the share by which the kept network leans on its images' own statistics, or the
+            learned shares by layer name. All accuracies above are of share 0 (of `head-only`, of
+            the share it is fitted at).
         leaning: the last epoch's network at several shares; empty if its method does not lean.
     """
 
@@ -56,7 +58,7 @@ class Result:
     target_images: Literal["unseen", "unlabelled"]
     analysis: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
-    lean: float = 0.0
+    lean: Lean = 0.0
     leaning: list[Leaning] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:

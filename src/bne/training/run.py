@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+    from bne.core.ensemble import Lean
     from bne.data.cache import PreparedImages
     from bne.methods import Method
     from bne.recipes.inputs import Inputs
@@ -126,8 +127,10 @@ def _run(
         training = _train(trainer, runtime, progress, checkpoint)
         method = _finish(trainer, runtime, progress, training)
         leaning = leanings(runtime, method)
-        asked = inputs.recipe.lean
-        method.lean = lean = choose_share(leaning, method.most_lean) if asked == "auto" else asked
+        lean: Lean | Literal["auto"] = inputs.recipe.lean
+        if lean == "auto":
+            lean = method.learned_lean or choose_share(leaning, method.most_lean)
+        method.lean = lean
         keeper.model(folder.model, method)
         analysis = {}
         if analyse and processes.first:

@@ -9,12 +9,13 @@ from bne.errors import TrainingError
 from bne.training.events import Leaning, Score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from torch import Tensor
 
+    from bne.core.ensemble import Lean
     from bne.methods import Method
-    from bne.training.events import Epoch, Scores
+    from bne.training.events import Epoch, Scores, Share
     from bne.training.runtime import Runtime
 
 Rule = Literal["last", "validation", "oracle"]
@@ -97,7 +98,7 @@ SHARE_RULE = (
     "the largest share up to 0.1, or 0.2 if trained to lean, that costs held-out source images no "
     "more than a standard error"
 )
-"""The project's only wording of how a share is chosen."""
+"""The project's only wording of how a share is chosen, if none is learned."""
 
 
 def choose_share(leanings: Sequence[Leaning], most: float) -> float:
@@ -107,11 +108,31 @@ def choose_share(leanings: Sequence[Leaning], most: float) -> float:
     would allow any share, so there is a limit.
 
     Args:
-        leanings: the same network at several shares.
+        leanings: the same network at several shares; learned ones do not count.
         most: the limit, see `bne.methods.Method.most_lean`.
     """
-    free = (one.share for one in leanings if one.share <= most and _is_free(one))
-    return max(free, default=0.0)
+    shares = (
+        one.share
+        for one in leanings
+        if one.share != "learned" and one.share <= most and _is_free(one)
+    )
+    return max(shares, default=0.0)
+
+
+def choose_leaning(leanings: Sequence[Leaning], most: float) -> Leaning:
+    """The network at its learned shares or, if it has none, at the one of `choose_share`."""
+    learned = any(one.share == "learned" for one in leanings)
+    share = "learned" if learned else choose_share(leanings, most)
+    return next(one for one in leanings if one.share == share)
+
+
+def shares_of(method: Method) -> dict[Share, Lean]:
+    """What a method is scored at: `SHARES` and, if it has any, its learned shares."""
+    shares: dict[Share, Lean] = {share: share for share in SHARES}
+    learned = method.learned_lean
+    if learned is not None:
+        shares["learned"] = learned
+    return shares
 
 
 def _is_free(found: Leaning) -> bool:
@@ -158,7 +179,7 @@ def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
 
 
 def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
-    """The scores of a method in evaluation mode at all `SHARES`, from the same weights.
+    """The scores of a method in evaluation mode at all `shares_of` it, from the same weights.
 
     One process finds them for all; the method is left with the share it had. None if it does not
     lean.
@@ -170,12 +191,13 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
     validation, target = runtime.inputs.validation, runtime.inputs.target
     groups = [*validation.values(), *target.values()]
     # For every share and domain: correct answers, and those gained and lost by leaning.
-    found = torch.zeros(len(SHARES), len(groups), 3, dtype=torch.long, device=runtime.device)
+    shares = shares_of(method)
+    found = torch.zeros(len(shares), len(groups), 3, dtype=torch.long, device=runtime.device)
     if runtime.processes.first:
         for place, numbers in enumerate(groups):
-            found[:, place] = _leaning_counts(runtime, method, numbers)
+            found[:, place] = _leaning_counts(runtime, method, shares.values(), numbers)
     kept = []
-    for share, counts in zip(SHARES, runtime.processes.sum(found).tolist(), strict=True):
+    for share, counts in zip(shares, runtime.processes.sum(found).tolist(), strict=True):
         correct = iter(count for count, _, _ in counts)
         own, unseen = (
             {domain: Score(next(correct), len(numbers)) for domain, numbers in group.items()}
@@ -187,7 +209,9 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
     return kept
 
 
-def _leaning_counts(runtime: Runtime, method: Method, numbers: Sequence[int]) -> Tensor:
+def _leaning_counts(
+    runtime: Runtime, method: Method, shares: Collection[Lean], numbers: Sequence[int]
+) -> Tensor:
     """(shares, 3) for the images of one domain, each read once."""
     import torch
 
@@ -196,8 +220,7 @@ def _leaning_counts(runtime: Runtime, method: Method, numbers: Sequence[int]) ->
         for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
             images = runtime.transform(images)
             rows = []
-            for share in SHARES:
-                method.lean = share
+            for method.lean in shares:
                 rows.append(method.predict(images).argmax(1) == labels)
             parts.append(torch.stack(rows))
     method.lean = before

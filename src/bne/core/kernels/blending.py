@@ -39,8 +39,8 @@ def by_blend(
 
     Args:
         x: (R, C, *spatial), with more than one value per row and channel.
-        shares: if `leaning`, (R,), each row's own share, a constant, and deviations are blended;
-            otherwise (K,), each domain's share before the sigmoid, which learns, and variances are.
+        shares: if `leaning`, (R,), each row's own share, and deviations are blended; otherwise
+            (K,), each domain's share before the sigmoid, and variances are.
         affine: γ and β of the domains, (K, C) or (1, C) each.
         domains: (R,) int64.
         members: (R,) bool, the rows that define their domain's statistics; None takes those of the
@@ -119,7 +119,9 @@ class _Blend(torch.autograd.Function):
         sets = len(known_mean)
         grid = _grid(sets, channels)
         dgammas, dbetas = mean.new_empty((2, sets, channels))
-        dshares = None if leaning else mean.new_empty(grid)
+        # A part of each block of channels, for each row or domain.
+        parts = (rows if leaning else sets), grid[1]
+        dshares = mean.new_empty(parts) if ctx.needs_input_grad[1] else None
         slopes, offsets = mean.new_empty((2, rows, channels))
         blending_programs.blend_gradient[grid](
             totals, products, own_mean, own_var, domains, members, shares, known_mean, known_var,

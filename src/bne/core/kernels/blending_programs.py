@@ -142,6 +142,13 @@ def blend_gradient(
             part = 1 - tl.load(shares + row, mask=ours, other=0).to(tl.float32)[:, None]
             to_middle -= part * scale * total
             to_spread -= part * scale * product
+            if dshares is not None:
+                apart = tl.load(own_mean + place, mask=wanted, other=0) - middle[None, :]
+                within = tl.load(own_var + place, mask=wanted, other=1)
+                wider = tl.sqrt(within + eps) - tl.sqrt(spread + eps)[None, :]
+                moved = tl.where(wanted, -scale * (total * apart + product * wider), 0)
+                slot = row * tl.num_programs(1) + tl.program_id(1)
+                tl.store(dshares + slot, tl.sum(moved, 1), mask=ours)
         else:
             root = tl.rsqrt(tl.load(var + place, mask=wanted, other=1) + eps)
             to_mean = -scale * total
@@ -160,7 +167,7 @@ def blend_gradient(
     spread_gradient = tl.sum(to_spread, 0) / images
     if LEANING:
         spread_gradient = 0.5 * spread_gradient * tl.rsqrt(spread + eps)
-    else:
+    elif dshares is not None:
         slot = domain * tl.num_programs(1) + tl.program_id(1)
         tl.store(dshares + slot, tl.sum(tl.sum(to_share, 0), 0) * share * (1 - share))
     for start in range(0, rows, ROWS):
