@@ -309,3 +309,21 @@ def test_batch_norm_can_start_from_the_training_images(images, tmp_path) -> None
     plain, measured = weights(tmp_path / "False"), weights(tmp_path / "True")
     assert torch.equal(plain["net.bn1.running_mean"], torch.zeros(6))
     assert measured["net.bn1.running_mean"].abs().min() > 0
+
+
+def test_a_short_run_is_scored_and_kept_under_measured_statistics(
+    images, tmp_path, monkeypatch
+) -> None:
+    recipe = small.recipe(exact_statistics=False)
+    short = run(recipe, images, tmp_path / "short")
+    exact = run(small.recipe(exact_statistics=True), images, tmp_path / "exact")
+    monkeypatch.setattr("bne.training.loop.SHORT", 0)
+    long = run(recipe, images, tmp_path / "long")
+    kept, measured, tracked = (weights(tmp_path / name) for name in ("short", "exact", "long"))
+    # Few images: all of them are in the batches that statistics for scoring are measured on.
+    torch.testing.assert_close(kept, measured, rtol=0, atol=0)
+    assert short.epochs[-1].validation == exact.epochs[-1].validation
+    different = {key for key in kept if not torch.equal(kept[key], tracked[key])}
+    assert different
+    assert all("running_" in key for key in different)
+    assert [e.loss for e in short.epochs] == [e.loss for e in long.epochs]
