@@ -1,0 +1,70 @@
+"""`bne bundle`: make one file of a trained model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bne.cli import common
+
+if TYPE_CHECKING:
+    from bne.deploy.calibration import Calibration
+    from bne.deploy.classifier import Classifier
+
+EPILOG = "Example: bne bundle runs/pacs-sketch model.bne"
+
+
+def bundle(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The file to write, model.bne for example.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The data of the run, to calibrate the model on its held-out source images.",
+            show_default="calibrated as the run recorded it",
+        ),
+    ] = None,
+    device: common.Device = "auto",
+    cache: common.Cache = None,
+) -> None:
+    """Make one file of a trained model: all that bne predict and bne.load need.
+
+    bne train writes such a file too, model.bne in the run's folder.
+    """
+    from dataclasses import replace
+
+    from bne import api
+    from bne.deploy.bundle import write
+    from bne.words import readable_size
+
+    common.check_file(file, "FILE")
+    model = api.load(run, device if data else "cpu")
+    info = model.info
+    if data:
+        info = replace(info, calibration=_calibration(model, run, data, cache))
+    write(file, model.engine.method, info)
+    images = info.calibration.images
+    told = f"calibrated on {images} held-out images" if images else "not calibrated"
+    size = readable_size(file.stat().st_size)
+    typer.echo(f"{file}: {info.method}, {len(info.classes)} classes, {told}, {size}.")
+
+
+def _calibration(model: "Classifier", run: Path, data: Path, cache: Path | None) -> "Calibration":
+    from bne.data.feed import Feed
+    from bne.data.sources import open_images
+    from bne.deploy.engine import calibrate
+    from bne.errors import DataError
+    from bne.recipes.inputs import official_split
+    from bne.training.folder import held_out_images, read_training
+
+    images = open_images(data)
+    if images.classes != model.classes:
+        raise DataError(f"{data} has other classes than the model; name the data of its run.")
+    size = model.engine.transform.resize
+    prepared = common.prepare(images, data, cache, size, skip_bad=False, show=True)
+    training, split_file = read_training(run), official_split(images, data)
+    held_out, unknown = held_out_images(training, model.info.domains, images, split_file)
+    if not held_out:
+        raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")
+    feed = Feed(prepared, model.engine.device)
+    return calibrate(model.engine, feed, sorted(held_out))

@@ -1,0 +1,118 @@
+"""A trained model as one object: what `bne.load` gives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bne.data.images import decode, resize, to_rgb
+from bne.data.transform import EvalTransform
+from bne.deploy import bundle
+from bne.deploy.answers import Answers, Seen
+from bne.deploy.engine import Engine
+from bne.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import Tensor
+
+    from bne.deploy.manifest import Manifest
+    from bne.methods import Method
+
+    Picture = str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
+
+BATCH = 64  # images at a time
+
+
+class Classifier:
+    """A trained model in use, made by `bne.load`.
+
+    Attributes:
+        classes: names of the classes.
+        domains: names of the domains it knows, those of its branches if it has any.
+        method: name of the method that trained it.
+        id: the same for the same model, wherever it lies.
+        info: all else that is known of it.
+        engine: the network itself.
+    """
+
+    def __init__(self, method: Method, manifest: Manifest, checksum: str, device: str) -> None:
+        self.classes = manifest.classes
+        self.domains: tuple[str, ...] = getattr(method.net, "domains", manifest.domains)
+        self.method = manifest.method
+        self.id = checksum[:16]
+        self.info = manifest
+        transform = EvalTransform.from_dict(manifest.transform)
+        self.engine = Engine(method.to(device), transform, device)
+
+    def __repr__(self) -> str:
+        """In a line, for interactive use."""
+        names = f"classes={list(self.classes)}, domains={list(self.domains)}"
+        return f"{type(self).__name__}(method={self.method!r}, {names})"
+
+    def predict(self, images: Picture | Iterable[Picture], *, abstain: float = 0.0) -> Answers:
+        """Classifies images of any size, of domains that need not be known.
+
+        Args:
+            images: one or several: files, PIL images, uint8 tensors of (3, H, W) or uint8 arrays of
+                (H, W, 3). Several of one size may be one tensor or array with one more dimension in
+                front.
+            abstain: probability below which an image is left open: its class is None.
+
+        Raises:
+            DataError: One cannot be read, or is something else.
+        """
+        shape = getattr(images, "shape", ())
+        single = isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__")
+        pictures: list[Any] = [images] if single or len(shape) == 3 else list(images)  # type: ignore[arg-type]
+        if not pictures:
+            raise DataError("There are no images to classify; give at least one.")
+        size = self.engine.transform.resize
+        parts = [
+            self.engine(np.stack([_pixels(one, size) for one in pictures[start : start + BATCH]]))
+            for start in range(0, len(pictures), BATCH)
+        ]
+        return Answers(self.info, Seen.cat(parts), abstain)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as one file, which `bne.load` reads."""
+        bundle.write(Path(path), self.engine.method, self.info)
+
+
+def _pixels(picture: Any, size: int) -> NDArray[np.uint8]:
+    """(size, size, 3), as in training."""
+    from PIL import Image
+
+    if isinstance(picture, str | os.PathLike):
+        try:
+            data = Path(picture).read_bytes()
+        except OSError as error:
+            raise DataError(f"{picture}: the image cannot be read ({error.strerror}).") from error
+        return np.asarray(resize(decode(data, str(picture)), size))
+    if hasattr(picture, "shape"):
+        picture = _from_array(picture)
+    if not isinstance(picture, Image.Image):
+        kind = type(picture).__name__
+        raise DataError(f"A {kind} is no image; give a file, a PIL image, a tensor or an array.")
+    return np.asarray(resize(to_rgb(picture, "image"), size))
+
+
+def _from_array(pixels: Any) -> Image.Image:
+    """A PIL image from a tensor of (3, H, W) or an array of (H, W, 3)."""
+    from PIL import Image
+
+    shape = tuple(pixels.shape)
+    array = isinstance(pixels, np.ndarray)
+    wanted = "an array it must be uint8 of (H, W, 3)"
+    if not array:
+        wanted = "a tensor it must be uint8 of (3, H, W)"
+    channels = shape[2 if array else 0] if len(shape) == 3 else 0
+    if channels != 3 or str(pixels.dtype).removeprefix("torch.") != "uint8":
+        raise DataError(f"An image of shape {shape} and {pixels.dtype} was given; as {wanted}.")
+    return Image.fromarray(pixels if array else pixels.permute(1, 2, 0).cpu().numpy())
