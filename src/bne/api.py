@@ -194,20 +194,34 @@ def _progress() -> Listener:
     return ProgressBar(console) if console.is_terminal else ProgressLines(console)
 
 
-def load(path: str | Path, device: str = "auto") -> Classifier:
+def load(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    lean: float | Mapping[str, float] | None = None,
+    mix: str | None = None,
+    nearest: int | None = None,
+) -> Classifier:
     """Reads a trained model; neither recipe nor data nor initial weights are needed.
 
     Args:
         path: a model file, as `bne bundle` and `bne train` write it; a run's folder, whose network
             of the last epoch is read; or a model's folder.
         device: "auto", "cpu" or "cuda".
+        lean: how far images lean on their own statistics, 0 to 1, or that by layer name; by default
+            as the model was saved, like all that follow.
+        mix: what is mixed: "logits", "probabilities", "statistics" or "centre", see `bne.convert`.
+        nearest: the number of branches that are run for each image, the nearest ones.
 
     Raises:
         DataError: There is no model, or a damaged one.
-        SettingsError: There is no such device.
+        SettingsError: There is no such device, or the model cannot answer so.
     """
     from bne.deploy.bundle import open_model
     from bne.deploy.classifier import Classifier
+    from bne.deploy.modes import set_mode
     from bne.training.environment import choose_device
 
-    return Classifier(*open_model(path), choose_device(device))
+    method, manifest = open_model(path)
+    manifest = set_mode(method, manifest, lean=lean, mix=mix, nearest=nearest)
+    return Classifier(method, manifest, choose_device(device))

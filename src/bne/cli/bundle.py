@@ -24,6 +24,9 @@ def bundle(
             show_default="calibrated as the run recorded it",
         ),
     ] = None,
+    lean: common.Lean = None,
+    mix: common.Mix = None,
+    nearest: common.Nearest = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
 ) -> None:
@@ -38,7 +41,8 @@ def bundle(
     from bne.words import readable_size
 
     common.check_file(file, "FILE")
-    model = api.load(run, device if data else "cpu")
+    where = device if data else "cpu"
+    model = api.load(run, where, lean=lean, mix=mix, nearest=nearest)
     info = model.info
     if data:
         info = replace(info, calibration=_calibration(model, run, data, cache))

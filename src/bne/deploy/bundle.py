@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bne.core import distances
 from bne.deploy.calibration import Calibration
 from bne.deploy.manifest import KEY, Manifest, envelope, opened
+from bne.deploy.modes import set_lean
 from bne.errors import DataError, require
 from bne.inspection.observe import branches
 from bne.methods.bne import BNE
@@ -37,12 +38,10 @@ class Bundle(NamedTuple):
     Attributes:
         method: the trained network, in evaluation mode on the CPU.
         manifest: what is known of it.
-        checksum: of both.
     """
 
     method: Method
     manifest: Manifest
-    checksum: str
 
 
 def open_model(path: Path | str) -> Bundle:
@@ -98,13 +97,14 @@ def _of_file(path: Path) -> Bundle:
         raise DataError(
             f"{path} is no model file, or a damaged one ({error}); copy or make it again."
         ) from error
-    found = checksum(tensors, manifest)
-    if found != beside.get("sha256"):
+    if checksum(tensors, manifest) != beside.get("sha256"):
         raise DataError(
             f"{path} is damaged: its checksum is not the one it was written with; copy it again."
         )
     info = ModelInfo(**{field.name: getattr(manifest, field.name) for field in fields(ModelInfo)})
-    return Bundle(restore(path, tensors, info)[0], manifest, found)
+    method, _ = restore(path, tensors, info)
+    set_lean(method, manifest.lean)
+    return Bundle(method, manifest)
 
 
 def _of_folder(folder: Path) -> Bundle:
@@ -119,13 +119,14 @@ def _of_folder(folder: Path) -> Bundle:
         method=info.method,
         options=plain(info.options),
         distance=_distance(method),
-        lean=getattr(method.net, "lean", 0.0),
+        mix=getattr(method.net, "mix", None) if branches(method) else None,
+        lean=method.lean,
         transform=plain(info.transform),
         weights=info.weights,
         bne=info.bne,
         **(_of_run(training, place.name) if training else {}),
     )
-    return Bundle(method, manifest, checksum(tensors, manifest))
+    return Bundle(method, manifest)
 
 
 def _distance(method: Method) -> str | None:

@@ -14,6 +14,7 @@ from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen
 from bne.deploy.engine import Engine
 from bne.errors import DataError
+from bne.training.files import snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,16 +38,14 @@ class Classifier:
         classes: names of the classes.
         domains: names of the domains it knows, those of its branches if it has any.
         method: name of the method that trained it.
-        id: the same for the same model, wherever it lies.
         info: all else that is known of it.
         engine: the network itself.
     """
 
-    def __init__(self, method: Method, manifest: Manifest, checksum: str, device: str) -> None:
+    def __init__(self, method: Method, manifest: Manifest, device: str) -> None:
         self.classes = manifest.classes
         self.domains: tuple[str, ...] = getattr(method.net, "domains", manifest.domains)
         self.method = manifest.method
-        self.id = checksum[:16]
         self.info = manifest
         transform = EvalTransform.from_dict(manifest.transform)
         self.engine = Engine(method.to(device), transform, device)
@@ -55,6 +54,11 @@ class Classifier:
         """In a line, for interactive use."""
         names = f"classes={list(self.classes)}, domains={list(self.domains)}"
         return f"{type(self).__name__}(method={self.method!r}, {names})"
+
+    @property
+    def id(self) -> str:
+        """The same for the same model, wherever it lies."""
+        return bundle.checksum(snapshot(self.engine.method.state_dict()), self.info)[:16]
 
     def predict(self, images: Picture | Iterable[Picture], *, abstain: float = 0.0) -> Answers:
         """Classifies images of any size, of domains that need not be known.

@@ -10,9 +10,11 @@ import torch
 
 from bne.core.distances import uniform, wasserstein
 from bne.core.prediction import Prediction
+from bne.data.transform import upload
 from bne.deploy.answers import Seen
 from bne.deploy.calibration import Calibration
 from bne.errors import DataError
+from bne.inspection.observe import branches
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
@@ -43,23 +45,35 @@ class Engine:
         self.transform = transform
         self.device = torch.device(device)
 
-    def __call__(self, pixels: NDArray[np.uint8]) -> Seen:
-        """Looks at (N, size, size, 3) images, resized to what the transform expects."""
+    @property
+    def size(self) -> int:
+        """Height and width of the images it is given."""
+        return self.transform.resize
+
+    @property
+    def batch(self) -> int:
+        """How many images suit the device at a time."""
+        return 128 if self.device.type == "cuda" else 16
+
+    def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
+        """Looks at (N, size, size, 3) images; see `look`."""
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-        if self.device.type == "cuda":
-            images = images.pin_memory().to(self.device, non_blocking=True)
-        return self.look(images)
+        return self.look(upload(images, self.device), places=places)
 
     @torch.inference_mode()
-    def look(self, images: Tensor) -> Seen:
+    def look(self, images: Tensor, *, places: bool = True) -> Seen:
         """Looks at (N, 3, size, size) uint8 images on the device.
+
+        Args:
+            images: resized to what the transform expects.
+            places: whether weights and distances are wanted, which may cost another pass.
 
         Raises:
             DataError: An answer is not finite.
         """
         found = tuple(
             None if part is None else part.float().cpu().numpy()
-            for part in explained(self.method, self.transform(images))
+            for part in explained(self.method, self.transform(images), places=places)
         )
         seen = Seen(*found)  # type: ignore[arg-type]
         if not np.isfinite(seen.logits).all():
@@ -70,15 +84,19 @@ class Engine:
         return seen
 
 
-def explained(method: Method, images: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+def explained(
+    method: Method, images: Tensor, *, places: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Logits, (N, classes); and (N, K) weights and distances, if the method has them.
 
     Args:
         method: the trained model, in evaluation mode.
         images: (N, 3, H, W), as the network takes them.
+        places: whether weights and distances are wanted. The centre does without the pass that
+            measures them.
     """
     explain: Any = getattr(method, "explain", None)
-    if explain is None:
+    if explain is None or not (places or weighs(method)):
         return method.predict(images), None, None
     told = explain(images)
     if not isinstance(told, Prediction):
@@ -88,6 +106,11 @@ def explained(method: Method, images: Tensor) -> tuple[Tensor, Tensor | None, Te
         known: Any = net.domain_embeddings()  # type: ignore[operator]
         distances = wasserstein(told.embedding, known)
     return told.logits, told.weights, distances
+
+
+def weighs(method: Method) -> bool:
+    """Whether answers depend on where images lie, which they then are asked for at no cost."""
+    return bool(branches(method)) and getattr(method.net, "mix", None) != "centre"
 
 
 def calibrate(engine: Engine, feed: Feed, numbers: Sequence[int]) -> Calibration:

@@ -30,6 +30,7 @@ class Manifest:
         method: name of the method that trained it.
         options: of the method.
         distance: name of the distance from images to domains; None if it measures none.
+        mix: what is mixed, see `bne.convert`; None if the model weighs no branches.
         lean: share by which normalization leans on each image, one for all layers or by layer.
         transform: from images to the network's input, as `EvalTransform.to_dict` gives it.
         weights: the source or file that training started from; None for random weights.
@@ -48,6 +49,7 @@ class Manifest:
     method: str
     options: Mapping[str, Any]
     distance: str | None
+    mix: str | None
     lean: float | Mapping[str, float]
     transform: Mapping[str, Any]
     weights: str | None
