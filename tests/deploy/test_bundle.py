@@ -47,11 +47,13 @@ def test_the_manifest_has_what_the_run_recorded(runs: Runs) -> None:
     known = bne.load(runs["bne"] / bundle.NAME, "cpu").info
     training = read_training(runs["bne"])
     result = training.result
-    assert (known.backbone, known.distance, known.lean) == ("small_cnn", "wasserstein", 0.0)
+    assert (known.backbone, known.distance, known.mix) == ("small_cnn", "wasserstein", "logits")
+    assert known.lean == result.lean
     assert known.branches == known.domains == ("art", "sketch")
     assert known.recipe == training.settings
     assert known.accuracy["rule"] == "last"
-    assert known.accuracy["target"] == result.to_dict()["accuracy"]["last"]
+    (leaning,) = (own for own in result.to_dict()["leaning"] if own["share"] == result.lean)
+    assert known.accuracy["target"] == leaning["target"]
     assert known.calibration.images == sum(s["images"] for s in _validation(known).values()) > 0
     assert known.calibration.calibrated_loss <= known.calibration.loss
     assert len(known.calibration.percentiles) == 101

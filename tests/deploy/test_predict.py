@@ -29,7 +29,8 @@ def test_images_of_the_test_get_the_answers_that_were_recorded(
         for part in parts
         for name, answer in zip(part.names, part.answers.classes, strict=True)
     }
-    record = read_training(runs[method]).result.accuracy["last"]["photo"]
+    result = read_training(runs[method]).result
+    (record,) = (own.target["photo"] for own in result.leaning if own.share == result.lean)
     right = sum(name.split("/")[0] == answer for name, answer in said.items())
     assert (right, len(said)) == (record.correct, record.images)
     images = open_images(runs["data"])
@@ -67,7 +68,7 @@ def test_images_that_cannot_be_read_are_left_out(runs: Runs, tmp_path: Path) -> 
 def test_the_centre_measures_no_distances_unless_asked_to(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = bne.load(runs["bne"], "cpu", mix="centre")
+    model = bne.load(runs["bne"], "cpu", mix="centre", lean=0.0)
     pictures = find_pictures([runs["data"] / "photo" / "cat"])
     (with_places,) = predict(model.engine, model.info, pictures)
     monkeypatch.setattr(model.engine.method.net, "_embed", None)  # the instance pass

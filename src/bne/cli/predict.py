@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bne.cli import common
+from bne.errors import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,10 @@ UNREADABLE = 3  # exit code
 
 def predict(
     model: Annotated[
-        Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A model file, an exported .onnx, or a run's folder.", show_default=False
+        ),
     ],
     images: Annotated[
         list[str],
@@ -99,7 +103,16 @@ def predict(
 
 
 def _open(path: Path, device: str, **mode: Any) -> "tuple[Looks, Manifest]":
-    """The network of a model file or a run, or of what was exported."""
+    """The network of a model file or a run, or of what was exported, which needs no torch."""
+    if path.suffix.lower() == ".onnx" and path.is_file():
+        from bne.deploy.onnx import OnnxEngine
+
+        if asked := [name for name, value in mode.items() if value is not None]:
+            raise SettingsError(
+                f"--{asked[0]}: an exported model answers as it was exported; export it anew."
+            )
+        engine = OnnxEngine.load(path)
+        return engine, engine.model
     from bne import api
 
     model = api.load(path, device, **mode)

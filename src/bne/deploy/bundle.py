@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bne.core import distances
 from bne.deploy.calibration import Calibration
 from bne.deploy.manifest import KEY, Manifest, envelope, opened
-from bne.deploy.modes import set_lean
 from bne.errors import DataError, require
 from bne.inspection.observe import branches
 from bne.methods.bne import BNE
@@ -102,9 +101,7 @@ def _of_file(path: Path) -> Bundle:
             f"{path} is damaged: its checksum is not the one it was written with; copy it again."
         )
     info = ModelInfo(**{field.name: getattr(manifest, field.name) for field in fields(ModelInfo)})
-    method, _ = restore(path, tensors, info)
-    set_lean(method, manifest.lean)
-    return Bundle(method, manifest)
+    return Bundle(restore(path, tensors, info)[0], manifest)
 
 
 def _of_folder(folder: Path) -> Bundle:
@@ -145,13 +142,18 @@ def _of_run(training: Training, name: str) -> dict[str, Any]:
     found: dict[str, Any] = {"recipe": plain(recipe)}
     rule: Rule = "validation" if name == "best" else "last"
     epochs = choose(training.epochs) if any(e.phase == "train" for e in training.epochs) else {}
+    result = training.result
     if epoch := epochs.get(rule):
-        scores = {"target": epoch.target, "validation": epoch.validation}
-        found["accuracy"] = {"rule": rule} | {
+        share, scores = 0.0, {"target": epoch.target, "validation": epoch.validation}
+        if result and rule == "last":
+            for own in result.leaning:
+                if own.share == result.lean:
+                    share, scores = own.share, {k: getattr(own, k) for k in scores}
+        found["accuracy"] = {"rule": rule, "lean": share} | {
             kind: {domain: vars(score) for domain, score in own.items()}
             for kind, own in scores.items()
         }
-    analysis = training.result.analysis if training.result else {}
+    analysis = result.analysis if result else {}
     if rule == "last" and "calibration" in analysis:
         found["calibration"] = Calibration.from_dict(analysis["calibration"])
     return found

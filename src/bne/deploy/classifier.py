@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
+    from bne.deploy.export import Format
     from bne.deploy.manifest import Manifest
     from bne.methods import Method
 
@@ -87,6 +88,28 @@ class Classifier:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as one file, which `bne.load` reads."""
         bundle.write(Path(path), self.engine.method, self.info)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: Format = "onnx",  # noqa: A002 - everybody's name for it
+        *,
+        preprocess: bool = False,
+        places: bool = False,
+        branch: str | None = None,
+    ) -> float:
+        """Writes the model as one graph; see `bne.deploy.export.export`."""
+        from bne.deploy.export import export
+
+        options: Any = {"format": format, "preprocess": preprocess, "places": places}
+        engine = self.engine
+        return export(
+            engine.method, engine.transform, self.info, Path(path), branch=branch, **options
+        )
+
+    def to_onnx(self, path: str | os.PathLike[str], *, preprocess: bool = False) -> None:
+        """Writes the model as an ONNX graph, which `bne predict` and ONNX Runtime run."""
+        self.export(path, preprocess=preprocess)
 
 
 def _pixels(picture: Any, size: int) -> NDArray[np.uint8]:

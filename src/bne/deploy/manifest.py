@@ -35,8 +35,9 @@ class Manifest:
         transform: from images to the network's input, as `EvalTransform.to_dict` gives it.
         weights: the source or file that training started from; None for random weights.
         recipe: every setting of the run; empty if the run is not known.
-        accuracy: scores of the epoch that the model is of: `rule` says which that is, `target` and
-            `validation` have correct answers and images per domain.
+        accuracy: scores of the epoch that the model is of: `rule` says which that is, `lean` at
+            which share they were measured; `target` and `validation` have correct answers and
+            images per domain.
         calibration: measured on held-out source images.
         map: points of images and domains in the plane, if wanted.
         bne: version that trained the model.

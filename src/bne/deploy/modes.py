@@ -15,18 +15,6 @@ if TYPE_CHECKING:
     from bne.methods import Method
 
 
-def set_lean(method: Method, lean: Lean) -> None:
-    """Lets images lean on their own statistics by a share, see `DomainEnsemble.lean`.
-
-    Raises:
-        SettingsError: It is no share, or the method does not lean.
-    """
-    try:
-        method.lean = lean
-    except ValueError as error:
-        raise SettingsError(f"lean {lean}: {error}.") from error
-
-
 def set_mode(
     method: Method,
     model: Manifest,
@@ -51,7 +39,10 @@ def set_mode(
         SettingsError: The model has no branches, or cannot do so.
     """
     if lean is not None:
-        set_lean(method, lean)
+        try:
+            method.lean = lean
+        except ValueError as error:
+            raise SettingsError(f"lean {lean}: {error}.") from error
         model = replace(model, lean=lean)
     asked = {"mix": mix, "nearest": nearest}
     options = {key: value for key, value in asked.items() if value is not None}
