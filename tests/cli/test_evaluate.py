@@ -17,7 +17,8 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The folder of a run on the pictures, and its score on the target."""
     folder = tmp_path_factory.mktemp("evaluate")
     prepared = prepare(open_images(data), folder / "cache", 32)
-    score = run(item("bne").recipe, prepared, folder / "run").accuracy["last"]["photo"]
+    result = run(item("bne").recipe, prepared, folder / "run")
+    (score,) = (own.target["photo"] for own in result.leaning if own.share == result.lean)
     return folder / "run", {"correct": score.correct, "images": score.images}
 
 
