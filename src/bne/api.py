@@ -225,3 +225,23 @@ def load(
     method, manifest = open_model(path)
     manifest = set_mode(method, manifest, lean=lean, mix=mix, nearest=nearest)
     return Classifier(method, manifest, choose_device(device))
+
+
+def from_pretrained(name: str, device: str = "auto", **options: Any) -> Classifier:
+    """Reads a trained model from the Hugging Face Hub; see `Classifier.push_to_hub`.
+
+    Args:
+        name: `owner/name` of the repository, or a folder with the same files.
+        device: "auto", "cpu" or "cuda".
+        **options: of `huggingface_hub.ModelHubMixin.from_pretrained`: revision, token and others.
+
+    Raises:
+        DataError: There is no such repository or no model in it, or it is damaged.
+        SettingsError: There is no such device.
+    """
+    from bne.errors import require
+
+    require("huggingface_hub", "hub")
+    from bne.deploy import hub
+
+    return hub.pull(name, lambda path: load(path, device), **options)

@@ -13,7 +13,7 @@ from bne.data.transform import EvalTransform
 from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen
 from bne.deploy.engine import Engine
-from bne.errors import DataError
+from bne.errors import DataError, require
 from bne.training.files import snapshot
 
 if TYPE_CHECKING:
@@ -110,6 +110,28 @@ class Classifier:
     def to_onnx(self, path: str | os.PathLike[str], *, preprocess: bool = False) -> None:
         """Writes the model as an ONNX graph, which `bne predict` and ONNX Runtime run."""
         self.export(path, preprocess=preprocess)
+
+    def push_to_hub(self, name: str, **options: Any) -> str:
+        """Writes the model and its card to a repository of the Hugging Face Hub.
+
+        Args:
+            name: `owner/name`.
+            **options: of `huggingface_hub.ModelHubMixin.push_to_hub`: private, token and others.
+
+        Returns:
+            The address of the commit.
+        """
+        require("huggingface_hub", "hub")
+        from bne.deploy import hub
+
+        return hub.push(self, name, **options)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes into a folder what `push_to_hub` uploads; `bne.from_pretrained` reads it."""
+        require("huggingface_hub", "hub")
+        from bne.deploy import hub
+
+        hub.save(self, Path(folder))
 
 
 def _pixels(picture: Any, size: int) -> NDArray[np.uint8]:
