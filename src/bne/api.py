@@ -217,14 +217,10 @@ def load(
         DataError: There is no model, or a damaged one.
         SettingsError: There is no such device, or the model cannot answer so.
     """
-    from bne.deploy.bundle import open_model
     from bne.deploy.classifier import Classifier
-    from bne.deploy.modes import set_mode
     from bne.training.environment import choose_device
 
-    method, manifest = open_model(path)
-    manifest = set_mode(method, manifest, lean=lean, mix=mix, nearest=nearest)
-    return Classifier(method, manifest, choose_device(device))
+    return Classifier.load(path, choose_device(device), lean=lean, mix=mix, nearest=nearest)
 
 
 def from_pretrained(name: str, device: str = "auto", **options: Any) -> Classifier:

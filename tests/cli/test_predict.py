@@ -84,6 +84,8 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["deepall"], photos, "--columns", "weights"), "has no branches"),
         ((runs["deepall"], photos, "--mix", "centre"), "has no branches"),
         ((runs["bne"], photos, "--out", "x.csv", "--device", "tpu"), "--device tpu"),
+        ((runs["bne"], photos, "--engine", "spark"), "choose local or ray"),
+        ((runs["bne"], photos, "--ray-address", "auto"), "needs --engine ray"),
     ):
         assert words in refusal("predict", *arguments)
     assert not list(here.iterdir())

@@ -11,10 +11,16 @@ from bne.cli import common
 from bne.errors import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from bne.deploy.manifest import Manifest
+    from bne.deploy.pictures import Picture
     from bne.deploy.predict import Looks
+    from bne.deploy.rows import Row
+
+    Job = dict[str, Any]
+    Told = tuple[list[Row], list[str]]
+    """Rows of images, and why others cannot be read."""
 
 EPILOG = "Example: bne predict model.bne photos --out answers.csv"
 UNREADABLE = 3  # exit code
@@ -55,6 +61,13 @@ def predict(
     mix: common.Mix = None,
     nearest: common.Nearest = None,
     device: common.Device = "auto",
+    engine: Annotated[
+        str, typer.Option(help="local, or ray for all machines of a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster, host:port or auto.", show_default="one started here"),
+    ] = None,
 ) -> None:
     """Classify images: class, calibrated probability, nearest domain, how unusual each is.
 
@@ -63,14 +76,19 @@ def predict(
     from rich.console import Console
 
     from bne.deploy import rows
+    from bne.deploy.opening import open_engine
     from bne.deploy.pictures import NAMES, find_pictures
-    from bne.deploy.predict import predict as predicted
 
+    if engine not in ("local", "ray"):
+        raise SettingsError(f"--engine {engine}: choose local or ray.")
+    if ray_address and engine != "ray":
+        raise SettingsError("--ray-address needs --engine ray.")
     if out:
         rows.check_suffix(out)
         common.check_file(out, "--out")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
-    engine, known = _open(model, device, lean=lean, mix=mix, nearest=nearest)
+    mode = {"lean": lean, "mix": mix, "nearest": nearest}
+    opened, known = open_engine(model, device, **mode)
     wanted = rows.choose_columns(known, common.parse_names(columns) if columns else None, top)
     places = any(name in rows.PLACES for name in wanted)
     # A bar on the same screen as rows must be of their console.
@@ -78,6 +96,12 @@ def predict(
     longest = max(len(picture.name) for picture in pictures)
     width = console.width if sys.stdout.isatty() else None
     table = rows.Table(known, wanted, longest, width)
+    job: dict[str, Any] = {"columns": wanted, "top": top, "abstain": abstain}
+    if engine == "ray":
+        job |= {"model": model.absolute(), "device": device, "mode": mode}
+        told = _on_ray(job, pictures, ray_address)
+    else:
+        told = _local(opened, job, known, pictures, places)
     unreadable = 0
     with (
         rows.file_writer(out) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
@@ -85,38 +109,41 @@ def predict(
     ):
         if not (out or as_json):
             _say(console, table.head)
-        for part in predicted(engine, known, pictures, abstain=abstain, places=places):
-            for problem in part.problems:
+        for found, problems in told:
+            for problem in problems:
                 typer.echo(f"Skipped: {problem}", err=True)
-            unreadable += len(part.problems)
-            found = rows.rows(part.names, part.answers, wanted, top) if part.answers else []
+            unreadable += len(problems)
             if out or as_json:
                 write(found)
             else:
                 for row in found:
                     _say(console, table.line(row))
-            advance(len(found) + len(part.problems))
+            advance(len(found) + len(problems))
     if out:
         typer.echo(f"{out}: {len(pictures) - unreadable} images.", err=True)
     if unreadable:
         raise typer.Exit(UNREADABLE)
 
 
-def _open(path: Path, device: str, **mode: Any) -> "tuple[Looks, Manifest]":
-    """The network of a model file or a run, or of what was exported, which needs no torch."""
-    if path.suffix.lower() == ".onnx" and path.is_file():
-        from bne.deploy.onnx import OnnxEngine
+def _local(
+    engine: "Looks", job: "Job", known: "Manifest", pictures: "Sequence[Picture]", places: bool
+) -> "Iterator[Told]":
+    from bne.deploy.predict import predict
+    from bne.deploy.rows import rows
 
-        if asked := [name for name, value in mode.items() if value is not None]:
-            raise SettingsError(
-                f"--{asked[0]}: an exported model answers as it was exported; export it anew."
-            )
-        engine = OnnxEngine.load(path)
-        return engine, engine.model
-    from bne import api
+    for part in predict(engine, known, pictures, abstain=job["abstain"], places=places):
+        answers = part.answers
+        yield (
+            rows(part.names, answers, job["columns"], job["top"]) if answers else [],
+            part.problems,
+        )
 
-    model = api.load(path, device, **mode)
-    return model.engine, model.info
+
+def _on_ray(job: "Job", pictures: "Sequence[Picture]", address: str | None) -> "Iterator[Told]":
+    from bne.deploy.ray import Job, predict_on_ray
+
+    for row, problem in predict_on_ray(Job(**job), pictures, address):
+        yield [] if row is None else [row], [problem] if problem else []
 
 
 @contextmanager

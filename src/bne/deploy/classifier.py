@@ -13,6 +13,7 @@ from bne.data.transform import EvalTransform
 from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen
 from bne.deploy.engine import Engine
+from bne.deploy.modes import set_mode
 from bne.errors import DataError, require
 from bne.training.files import snapshot
 
@@ -50,6 +51,22 @@ class Classifier:
         self.info = manifest
         transform = EvalTransform.from_dict(manifest.transform)
         self.engine = Engine(method.to(device), transform, device)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str, **mode: Any) -> Classifier:
+        """Reads a model file, or the folder of a run or a model.
+
+        Args:
+            path: of the file or folder.
+            device: "cpu" or "cuda".
+            **mode: how it answers, see `bne.deploy.modes.set_mode`.
+
+        Raises:
+            DataError: There is no model, or a damaged one.
+            SettingsError: The model cannot answer so.
+        """
+        method, manifest = bundle.open_model(Path(path))
+        return cls(method, set_mode(method, manifest, **mode), device)
 
     def __repr__(self) -> str:
         """In a line, for interactive use."""
