@@ -144,8 +144,8 @@ def families(backbones: list[str]) -> dict[str, object]:
         for name in backbones:
             try:
                 made = model(name)
-                onnx = made.export(Path(folder, "a.onnx"))
-                program = made.export(Path(folder, "a.pt2"), "torch")
+                onnx = made.export(Path(folder, "a.onnx")).difference
+                program = made.export(Path(folder, "a.pt2"), "torch").difference
                 found[name] = {"onnx": onnx, "torch": program}
             except bne.errors.BneError as error:
                 found[name] = str(error)

@@ -24,8 +24,12 @@ def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None
     del result["analysis"]["calibration"]  # as in runs of earlier versions
     (run / "result.json").write_text(json.dumps(result))
     assert "not calibrated" in bne("bundle", run, "plain.bne").out
-    bne("bundle", run, "mine.bne", "--data", runs["data"], "--device", "cpu")
-    found = library.load(here / "mine.bne", "cpu").info.calibration
+    known = library.load(run, "cpu").info
+    bne("bundle", run, "mine.bne", "--data", runs["data"], "--device", "cpu", "--map", 2)
+    kept = library.load(here / "mine.bne", "cpu").info
+    assert (known.map, list(kept.map["branches"])) == (None, ["art", "sketch"])
+    assert sorted(one["domain"] for one in kept.map["images"]) == ["art"] * 2 + ["sketch"] * 2
+    found = kept.calibration
     expected = library.load(runs["bne"], "cpu").info.calibration
     assert found.percentiles == pytest.approx(expected.percentiles, rel=1e-4)
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
@@ -41,6 +45,8 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["data"], "x.bne"), "is no model folder"),
         ((runs["bne"], here), "is a folder; name a file"),
         ((runs["bne"], "x.bne", "--data", other), "other classes"),
+        ((runs["bne"], "x.bne", "--map", 9), "name them with --data"),
+        ((runs["dnet"], "x.bne", "--data", runs["data"], "--map", 9), "measures no distances"),
         ((bare, "x.bne", "--data", runs["data"]), "held out no images"),
     ):
         assert words in refusal("bundle", *arguments)

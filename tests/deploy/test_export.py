@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import bne
+from bne.data.sources import open_images
 from bne.deploy import export as exporting
 from bne.deploy.export import ExportError
 from bne.deploy.onnx import OnnxEngine
@@ -50,7 +51,7 @@ def graph(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(("method", "mode", "how"), MODES, ids=str)
 def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path) -> None:
     model = bne.load(runs[method], "cpu", **mode)
-    assert model.export(tmp_path / "model.onnx", **how) < 1e-4
+    assert model.export(tmp_path / "model.onnx", **how).difference < 1e-4
     engine = OnnxEngine.load(tmp_path / "model.onnx")
     pictures = find_pictures([runs["data"] / "photo"])  # some batches whole, one not
     parts = zip(
@@ -67,7 +68,7 @@ def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path
 
 def test_a_program_of_torch_answers_as_the_model(runs: Runs, tmp_path: Path) -> None:
     model = bne.load(runs["bne"], "cpu")
-    assert model.export(tmp_path / "model.pt2", "torch") < 1e-5
+    assert model.export(tmp_path / "model.pt2", "torch").difference < 1e-5
     content = {"bne.json": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=content).module()
     assert json.loads(json.loads(content["bne.json"])["model"])["classes"] == ["cat", "dog"]
@@ -95,6 +96,26 @@ def test_a_branch_is_a_plain_network_without_batch_norm(runs: Runs, tmp_path: Pa
     model.export(tmp_path / "centre.pt2", "torch", branch="centre")
 
 
+def test_int8_costs_what_it_says(runs: Runs, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    model, images = bne.load(runs["bne"], "cpu", mix="centre", lean=0.0), open_images(runs["data"])
+    spent = model.export(tmp_path / "int8.onnx", preprocess=True, quantize=images).cost
+    graph = onnx.load(tmp_path / "int8.onnx").graph
+    small = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
+    assert sum(np.prod(one.dims) > 100 for one in small) >= 5  # the weights of every layer
+    engine = OnnxEngine.load(tmp_path / "int8.onnx")  # whose checksum is its own
+    pictures = find_pictures([runs["data"]])
+    right = {True: 0, False: 0}
+    for own in (False, True):
+        used = (engine, engine.model) if own else (model.engine, model.info)
+        for part in predict(*used, pictures):
+            names = [Path(name).parent.name for name in part.names]
+            right[own] += sum(n == c for n, c in zip(names, part.answers.classes, strict=True))
+    assert spent.images == len(pictures) // 2  # the others set the ranges
+    assert 0 <= spent.before <= right[False]
+    assert 0 <= spent.after <= right[True]
+
+
 def test_what_cannot_be_exported_is_one_sentence(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +125,7 @@ def test_what_cannot_be_exported_is_one_sentence(
         ("bne", {}, {"branch": "arts"}, "the nearest is 'art'"),
         ("bne", {"lean": 0.1}, {"branch": "art"}, "set lean to 0"),
         ("bne", {}, {"format": "tflite"}, "onnx, torch"),
+        ("bne", {}, {"format": "torch", "quantize": open_images(runs["data"])}, "onnx alone"),
     ):
         with pytest.raises(SettingsError, match=words):
             bne.load(runs[method], "cpu", **mode).export(file, **how)

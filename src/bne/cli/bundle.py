@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common
+from bne.errors import SettingsError
 
 if TYPE_CHECKING:
-    from bne.deploy.calibration import Calibration
     from bne.deploy.classifier import Classifier
+    from bne.deploy.manifest import Manifest
 
 EPILOG = "Example: bne bundle runs/pacs-sketch model.bne"
 
@@ -24,6 +25,15 @@ def bundle(
             show_default="calibrated as the run recorded it",
         ),
     ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(
+            "--map",
+            min=1,
+            help="With --data: keep a map of so many held-out images per domain, as points.",
+            show_default="no map",
+        ),
+    ] = None,
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
@@ -34,18 +44,16 @@ def bundle(
 
     bne train writes such a file too, model.bne in the run's folder.
     """
-    from dataclasses import replace
-
     from bne import api
     from bne.deploy.bundle import write
     from bne.words import readable_size
 
     common.check_file(file, "FILE")
+    if points and data is None:
+        raise SettingsError("--map needs the images of the run; name them with --data.")
     where = device if data else "cpu"
     model = api.load(run, where, lean=lean, mix=mix, nearest=nearest)
-    info = model.info
-    if data:
-        info = replace(info, calibration=_calibration(model, run, data, cache))
+    info = _measured(model, run, data, cache, points) if data else model.info
     write(file, model.engine.method, info)
     images = info.calibration.images
     told = f"calibrated on {images} held-out images" if images else "not calibrated"
@@ -53,22 +61,28 @@ def bundle(
     typer.echo(f"{file}: {info.method}, {len(info.classes)} classes, {told}, {size}.")
 
 
-def _calibration(model: "Classifier", run: Path, data: Path, cache: Path | None) -> "Calibration":
+def _measured(
+    model: "Classifier", run: Path, data: Path, cache: Path | None, points: int | None
+) -> "Manifest":
+    """What is known of a model, with what held-out images of its run tell."""
+    from dataclasses import replace
+
     from bne.data.feed import Feed
     from bne.data.sources import open_images
     from bne.deploy.engine import calibrate
+    from bne.deploy.map import make_map
     from bne.errors import DataError
     from bne.recipes.inputs import official_split
     from bne.training.folder import held_out_images, read_training
 
-    images = open_images(data)
+    images, known, engine = open_images(data), model.info, model.engine
     if images.classes != model.classes:
         raise DataError(f"{data} has other classes than the model; name the data of its run.")
-    size = model.engine.transform.resize
-    prepared = common.prepare(images, data, cache, size, skip_bad=False, show=True)
+    prepared = common.prepare(images, data, cache, engine.size, skip_bad=False, show=True)
     training, split_file = read_training(run), official_split(images, data)
-    held_out, unknown = held_out_images(training, model.info.domains, images, split_file)
+    held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:
         raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")
-    feed = Feed(prepared, model.engine.device)
-    return calibrate(model.engine, feed, sorted(held_out))
+    scale = calibrate(engine, Feed(prepared, engine.device), sorted(held_out))
+    places = make_map(engine, known, prepared, held_out, points) if points else known.map
+    return replace(known, calibration=scale, map=places)

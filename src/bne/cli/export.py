@@ -36,6 +36,14 @@ def export(
             show_default="the whole mixture",
         ),
     ] = None,
+    quantize: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled images, as --data elsewhere: to make an int8 graph and measure its "
+            "accuracy.",
+            show_default=False,
+        ),
+    ] = None,
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
@@ -47,11 +55,27 @@ def export(
     are compared with the model's.
     """
     from bne import api
+    from bne.data.sources import open_images
     from bne.words import readable_size
 
     common.check_file(file, "FILE")
     loaded = api.load(model, "cpu", lean=lean, mix=mix, nearest=nearest)
-    options = {"preprocess": preprocess, "places": places, "branch": branch}
-    difference = loaded.export(file, format, **options)  # type: ignore[arg-type]
+    found = loaded.export(
+        file,
+        format,  # type: ignore[arg-type]  # it is checked there
+        preprocess=preprocess,
+        places=places,
+        branch=branch,
+        quantize=open_images(quantize) if quantize else None,
+    )
     size = readable_size(file.stat().st_size)
-    typer.echo(f"{file}: {size}, logits as in PyTorch to {difference:.1g}.")
+    if found.cost is None:
+        typer.echo(f"{file}: {size}, logits as in PyTorch to {found.difference:.1g}.")
+        return
+    before, after = (
+        100 * right / found.cost.images for right in (found.cost.before, found.cost.after)
+    )
+    typer.echo(
+        f"{file}: {size}, int8, accuracy {after:.1f} % instead of {before:.1f} % on "
+        f"{found.cost.images} images."
+    )

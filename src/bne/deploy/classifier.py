@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from bne.deploy.export import Format
+    from bne.data.images import ImageSet
+    from bne.deploy.export import Exported, Format
     from bne.deploy.manifest import Manifest
     from bne.methods import Method
 
@@ -114,14 +115,21 @@ class Classifier:
         preprocess: bool = False,
         places: bool = False,
         branch: str | None = None,
-    ) -> float:
+        quantize: ImageSet | None = None,
+    ) -> Exported:
         """Writes the model as one graph; see `bne.deploy.export.export`."""
         from bne.deploy.export import export
 
-        options: Any = {"format": format, "preprocess": preprocess, "places": places}
-        engine = self.engine
         return export(
-            engine.method, engine.transform, self.info, Path(path), branch=branch, **options
+            self.engine.method,
+            self.engine.transform,
+            self.info,
+            Path(path),
+            format=format,
+            preprocess=preprocess,
+            places=places,
+            branch=branch,
+            quantize=quantize,
         )
 
     def to_onnx(self, path: str | os.PathLike[str], *, preprocess: bool = False) -> None:

@@ -9,7 +9,7 @@ import logging
 import warnings
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from bne.core.ensemble import DomainEnsemble
 from bne.deploy.engine import explained, weighs
 from bne.deploy.manifest import KEY, envelope
 from bne.deploy.onnx import UNSIGNED, OnnxEngine
+from bne.deploy.quantize import Cost, cost, to_int8
 from bne.errors import BneError, SettingsError, did_you_mean, require
 from bne.training.files import named
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from bne.data.images import ImageSet
     from bne.data.transform import EvalTransform
     from bne.deploy.manifest import Manifest
     from bne.methods import Method
@@ -39,6 +41,18 @@ OUTPUTS = ("logits", "weights", "distances")
 
 class ExportError(BneError):
     """A network cannot leave PyTorch."""
+
+
+class Exported(NamedTuple):
+    """How far an exported graph is from its model.
+
+    Attributes:
+        difference: the largest between the float32 graph's logits and PyTorch's on three images.
+        cost: of int8, if that was asked for.
+    """
+
+    difference: float
+    cost: Cost | None
 
 
 class Graph(nn.Module):
@@ -98,7 +112,8 @@ def export(
     preprocess: bool = False,
     places: bool = False,
     branch: str | None = None,
-) -> float:
+    quantize: ImageSet | None = None,
+) -> Exported:
     """Writes a model as one graph for any number of images, as a whole or not at all.
 
     Args:
@@ -113,9 +128,11 @@ def export(
             where answers depend on them they always do.
         branch: the domain whose network alone is exported, a plain one; "centre" is the network of
             the domains' mean statistics.
+        quantize: labelled images for an ONNX graph in int8: some set its ranges, others tell what
+            accuracy it costs.
 
     Returns:
-        The largest difference between the graph's logits and PyTorch's on three images.
+        How far the graph is from the model.
 
     Raises:
         SettingsError: The format or the branch is unknown, or the model has no branches.
@@ -124,6 +141,8 @@ def export(
     """
     if format not in get_args(Format):
         raise SettingsError(f"--format {format}: {did_you_mean(format, get_args(Format))}.")
+    if quantize is not None and format != "onnx":
+        raise SettingsError("--quantize makes int8 graphs of the format onnx alone.")
     if format == "onnx":
         for library in ("onnx", "onnxscript", "onnxruntime"):
             require(library, "onnx")
@@ -153,8 +172,14 @@ def export(
             f"The exported graph answers otherwise than the model, by {difference:.2g}: nothing is "
             "written; please report the backbone and the versions."
         )
+    spent = None
+    if quantize is not None:
+        before = OnnxEngine.of(data, path)
+        with _explained_failure(model), warnings.catch_warnings(), _quiet():
+            data = _signed(to_int8(data, quantize, path), model, {**beside, "int8": True})
+            spent = cost(before, OnnxEngine.of(data, path), quantize)
     _write(path, data)
-    return difference
+    return Exported(difference, spent)
 
 
 def _branch(method: Method, model: Manifest, branch: str) -> nn.Module:
@@ -201,8 +226,15 @@ def _onnx(graph: Graph, images: Tensor, model: Manifest, beside: dict[str, Any])
         verbose=False,
     )
     assert program is not None
+    return _signed(program.model_proto, model, beside)
+
+
+def _signed(proto: Any, model: Manifest, beside: dict[str, Any]) -> bytes:
+    """The bytes of a graph with its description, and in that a checksum of them all."""
+    for place in reversed(range(len(proto.metadata_props))):
+        if proto.metadata_props[place].key == KEY:
+            del proto.metadata_props[place]
     empty = "0" * 64
-    proto = program.model_proto
     entry = proto.metadata_props.add()
     entry.key, entry.value = KEY, envelope(model, empty, **beside)
     data: bytes = proto.SerializeToString()
@@ -242,7 +274,8 @@ def _explained_failure(model: Manifest) -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what exporters say of their own progress."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    names = ("torch.onnx", "onnxscript", "onnx_ir", None)  # ONNX Runtime's quantizer uses the root
+    loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

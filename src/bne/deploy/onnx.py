@@ -93,13 +93,17 @@ class OnnxEngine:
         found: list[NDArray[np.float32]] = self._session.run(None, {"images": images})
         return found
 
+    def inputs(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
+        """(N, size, size, 3) images as the graph takes them."""
+        if self._prepares:
+            return pixels
+        cut = pixels[:, self._crop, self._crop].astype(np.float32)
+        return np.ascontiguousarray((cut * self._scale + self._shift).transpose(0, 3, 1, 2))
+
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
         """Looks at (N, size, size, 3) images; the graph gives all it has, asked or not."""
-        if not self._prepares:
-            cut = pixels[:, self._crop, self._crop].astype(np.float32)
-            pixels = np.ascontiguousarray((cut * self._scale + self._shift).transpose(0, 3, 1, 2))
         names = [output.name for output in self._session.get_outputs()]
-        return Seen(**dict(zip(names, self.run(pixels), strict=True)))
+        return Seen(**dict(zip(names, self.run(self.inputs(pixels)), strict=True)))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
