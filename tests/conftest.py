@@ -54,6 +54,20 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="session")
+def runs(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of runs on tiny pictures, by method, with `photo` unseen; `data` is the pictures'."""
+    import bne
+
+    folder = tmp_path_factory.mktemp("runs")
+    settings = {"backbone": "small_cnn", "weights": None, "resize": 40, "batch_size": 4, "epoch": 2}
+    settings |= {"head": {"epochs": 1}, "epochs": 1, "warmup": 0, "validation": 0.2}
+    for method in ("bne", "deepall", "dnet"):
+        places = {"out": folder / method, "cache": folder / "cache", "device": "cpu"}
+        bne.train(data, "photo", method=method, **places, **settings)
+    return {"data": data, **{name: folder / name for name in ("bne", "deepall", "dnet")}}
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """As in a worker of Ray's: with more, sums come out otherwise in the last digits."""

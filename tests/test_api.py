@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from unittest.mock import create_autospec
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -72,35 +73,30 @@ def test_progress_and_notes_are_shown_if_asked_for(data: Path, here: Path, capsy
     assert "train 1/1" in said
 
 
-@pytest.fixture(scope="module")
-def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("runs")
-    made = {"cache": folder / "cache", "device": "cpu", "target": "photo", **SMALL}
-    for method in ("bne", "deepall"):
-        bne.train(data, out=folder / method, method=method, **made)
-    return {method: folder / method for method in ("bne", "deepall")}
-
-
 @pytest.mark.parametrize("method", ["bne", "deepall"])
 def test_a_classifier_answers_as_the_method_does(
-    trained: dict[str, Path], data: Path, method: str
+    runs: dict[str, Path], data: Path, method: str
 ) -> None:
-    model = bne.load(trained[method], device="cpu")
+    model = bne.load(runs[method], device="cpu")
     assert (model.classes, model.domains) == (("cat", "dog"), ("art", "sketch"))
     assert model.method == method
     files = sorted(data.glob("photo/*/*.png"))
     answers = model.predict(files)
-    own, transform, _ = load_model(trained[method] / "model")
+    own, transform, _ = load_model(runs[method] / "model")
     with torch.inference_mode():
         inputs = torch.cat([transform.file(file) for file in files])
         logits = own.predict(inputs)
-    torch.testing.assert_close(answers.probabilities, logits.softmax(1))
+    calm = logits.double() / model.info.calibration.temperature
+    np.testing.assert_allclose(answers.probabilities, calm.softmax(1), rtol=1e-5)
     assert answers.classes == tuple(model.classes[k] for k in logits.argmax(1).tolist())
     if method == "bne":
-        torch.testing.assert_close(answers.weights, own.explain(inputs).weights)
-        torch.testing.assert_close(answers.weights.sum(1), torch.ones(len(files)))
+        told = own.explain(inputs)
+        np.testing.assert_allclose(answers.weights, told.weights.detach(), rtol=1e-5)
+        np.testing.assert_allclose(answers.weights.sum(1), 1, rtol=1e-5)
+        np.testing.assert_allclose(answers.distances, told.distances.detach(), rtol=1e-5)
+        assert answers.nearest_domains == tuple(told.nearest_domain)
     else:
-        assert answers.weights is None
+        assert answers.weights is answers.nearest_domains is answers.unusual is None
 
 
 def test_weights_are_those_of_the_branches_whatever_the_sources(data: Path, here: Path) -> None:
@@ -115,25 +111,28 @@ def test_weights_are_those_of_the_branches_whatever_the_sources(data: Path, here
 
 
 def test_a_classifier_takes_files_pictures_and_tensors(
-    trained: dict[str, Path], data: Path, monkeypatch: pytest.MonkeyPatch
+    runs: dict[str, Path], data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = bne.load(trained["bne"] / "best", device="cpu")
+    model = bne.load(runs["bne"] / "best", device="cpu")
     files = sorted(data.glob("photo/*/*.png"))[:3]
     pictures = [Image.open(file) for file in files]
     raw = bytearray(b"".join(picture.tobytes() for picture in pictures))
     tensor = torch.frombuffer(raw, dtype=torch.uint8).view(3, 32, 32, 3).permute(0, 3, 1, 2)
     expected = model.predict(files)
-    monkeypatch.setattr("bne.api.BATCH", 2)
-    for given in (files, map(str, files), pictures, tensor, [files[0], pictures[1], tensor[2]]):
+    array = tensor.permute(0, 2, 3, 1).numpy()
+    monkeypatch.setattr("bne.deploy.classifier.BATCH", 2)
+    mixed = [files[0], pictures[1], tensor[2]]
+    for given in (files, map(str, files), pictures, tensor, array, list(array), mixed):
         found = model.predict(given)
-        torch.testing.assert_close(found.probabilities, expected.probabilities)
+        np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
         assert found.classes == expected.classes
-    for single in (files[0], str(files[0]), pictures[0], tensor[0]):
-        assert torch.allclose(model.predict(single).probabilities, expected.probabilities[:1])
+    for single in (files[0], str(files[0]), pictures[0], tensor[0], array[0]):
+        found = model.predict(single)
+        np.testing.assert_allclose(found.probabilities, expected.probabilities[:1], rtol=1e-5)
 
 
-def test_what_is_no_image_or_model_is_named(trained: dict[str, Path], here: Path) -> None:
-    model = bne.load(trained["bne"], device="cpu")
+def test_what_is_no_image_or_model_is_named(runs: dict[str, Path], here: Path) -> None:
+    model = bne.load(runs["bne"], device="cpu")
     (here / "bad.png").write_bytes(b"no image")
     for given, words in (
         ("absent.png", "absent.png"),
@@ -141,6 +140,7 @@ def test_what_is_no_image_or_model_is_named(trained: dict[str, Path], here: Path
         (3, "int"),
         (torch.zeros(3, 8, 8), "float32"),
         (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), r"\(1, 8, 8\)"),
+        (np.zeros((8, 8, 4), np.uint8), r"\(8, 8, 4\).*array"),
         ([], "no images"),
     ):
         with pytest.raises(DataError, match=words):

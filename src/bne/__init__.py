@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bne.api import load, train
+    from bne.api import from_pretrained, load, train
     from bne.core import distances
     from bne.core.convert import convert
     from bne.core.distances import bhattacharyya, uniform, wasserstein
@@ -30,6 +30,7 @@ __all__ = [
     "distances",
     "fit_head",
     "forget_skipped_step",
+    "from_pretrained",
     "load",
     "train",
     "uniform",
@@ -38,7 +39,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("load", "train"),
+    "api": ("from_pretrained", "load", "train"),
     "core.convert": ("convert",),
     "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
     "core.embedding": ("Embedding",),

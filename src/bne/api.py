@@ -8,26 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bne.errors import DataError
-
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from PIL import Image
-    from torch import Tensor
-
     from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet
-    from bne.data.transform import EvalTransform
-    from bne.methods import Method
+    from bne.deploy.classifier import Classifier
     from bne.recipes.inputs import Inputs
     from bne.training.events import Listener
     from bne.training.folder import Result
-    from bne.training.model_folder import ModelInfo
-
-    Picture = str | os.PathLike[str] | Image.Image | Tensor
-
-BATCH = 64  # images at a time
 
 
 @dataclass(frozen=True)
@@ -94,6 +83,8 @@ def train(
         DataError: The data cannot be read or trained on.
         TrainingError: Training cannot begin or go on.
     """
+    from bne.deploy.bundle import NAME
+    from bne.deploy.engine import calibrate_run
     from bne.recipes.checks import check_weights
     from bne.recipes.inputs import Inputs
     from bne.training.environment import choose_device
@@ -103,10 +94,12 @@ def train(
     inputs = resolve(data, target, recipe, settings, allow_gaps=allow_gaps)
     chosen = inputs.recipe
     folder = Path(out) if out else Path("runs") / _name(Path(recipe).stem, inputs)
-    check_folder(folder, data, write=not (folder / "result.json").exists())
+    done = (folder / "result.json").exists()
+    check_folder(folder, data, write=not done)
     place = choose_device(device)
     check_weights(chosen)
-    shown = progress and os.environ.get("RANK", "0") == "0"  # torchrun's first process
+    first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes
+    shown = progress and first
     prepared = prepare(inputs.images, data, cache, chosen.resize, skip_bad=skip_bad, show=shown)
     if prepared.skipped:
         inputs = Inputs.of(chosen, prepared.images, inputs.split_file, allow_gaps=allow_gaps)
@@ -114,7 +107,10 @@ def train(
         show_notes([inputs])
         print(inputs.held_out(), file=sys.stderr)
     heard = [*([_progress()] if shown else []), *listeners]
-    result = run(inputs, prepared, folder, device=place, listeners=heard, resume=resume)
+    how: Any = {"device": place, "listeners": heard, "resume": resume, "analyse": calibrate_run}
+    result = run(inputs, prepared, folder, **how)
+    if not done and first:
+        load(folder, "cpu").save(folder / NAME)
     return TrainedRun(folder, result, tuple(inputs.notes()))
 
 
@@ -198,120 +194,50 @@ def _progress() -> Listener:
     return ProgressBar(console) if console.is_terminal else ProgressLines(console)
 
 
-@dataclass(frozen=True)
-class Answers:
-    """What a classifier says of N images.
-
-    Attributes:
-        classes: the name of each one's most probable class.
-        probabilities: (N, classes), on the CPU.
-        weights: (N, domains), how much the branch of each domain counted; None for methods that
-            have no branches.
-    """
-
-    classes: tuple[str, ...]
-    probabilities: Tensor
-    weights: Tensor | None
-
-
-class Classifier:
-    """A trained network in use.
-
-    Made by `bne.load`.
-
-    Attributes:
-        classes: their names.
-        domains: the names of the domains it knows, those of its branches if it has any.
-        method: the name of the method that trained it.
-        info: all that its folder tells of it.
-    """
-
-    def __init__(
-        self, method: Method, transform: EvalTransform, info: ModelInfo, device: str
-    ) -> None:
-        self.classes = info.classes
-        self.domains: tuple[str, ...] = getattr(method.net, "domains", info.domains)
-        self.method = info.method
-        self.info = info
-        self._method = method.to(device)
-        self._transform = transform
-        self._device = device
-
-    def __repr__(self) -> str:
-        """In a line, for interactive use."""
-        names = f"classes={list(self.classes)}, domains={list(self.domains)}"
-        return f"{type(self).__name__}(method={self.method!r}, {names})"
-
-    def predict(self, images: Picture | Iterable[Picture]) -> Answers:
-        """Classifies images of any size, of domains that need not be known.
-
-        Args:
-            images: one or several: files, PIL images, or uint8 tensors of (3, H, W). Several of one
-                size may be one tensor of (N, 3, H, W).
-
-        Raises:
-            DataError: One cannot be read, or is something else.
-        """
-        import torch
-
-        single = isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__")
-        if single or (isinstance(images, torch.Tensor) and images.ndim == 3):
-            images = [images]  # type: ignore[list-item]
-        pictures = list(images)  # type: ignore[arg-type]
-        if not pictures:
-            raise DataError("There are no images to classify; give at least one.")
-        parts = [
-            self._explain(torch.cat([self._input(one) for one in pictures[start : start + BATCH]]))
-            for start in range(0, len(pictures), BATCH)
-        ]
-        probabilities = torch.cat([logits for logits, _ in parts]).softmax(1)
-        weights = [weights for _, weights in parts if weights is not None]
-        names = tuple(self.classes[number] for number in probabilities.argmax(1).tolist())
-        return Answers(names, probabilities, torch.cat(weights) if weights else None)
-
-    def _explain(self, batch: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Logits and weights, on the CPU."""
-        import torch
-
-        batch, explain = batch.to(self._device), getattr(self._method, "explain", None)
-        with torch.inference_mode():
-            if explain is None:
-                return self._method.predict(batch).float().cpu(), None
-            told = explain(batch)
-        return told.logits.float().cpu(), told.weights.float().cpu()
-
-    def _input(self, picture: Any) -> Tensor:
-        """(1, 3, size, size), as in training."""
-        import torch
-        from PIL import Image
-
-        if isinstance(picture, str | os.PathLike):
-            return self._transform.file(Path(picture))
-        if isinstance(picture, torch.Tensor):
-            if picture.dtype != torch.uint8 or picture.ndim != 3 or len(picture) != 3:
-                raise DataError(
-                    f"An image of shape {tuple(picture.shape)} and {picture.dtype} was given; as a "
-                    "tensor it must be uint8 of (3, H, W)."
-                )
-            picture = Image.fromarray(picture.permute(1, 2, 0).cpu().numpy())
-        if not isinstance(picture, Image.Image):
-            kind = type(picture).__name__
-            raise DataError(f"A {kind} is no image; give a file, a PIL image or a tensor.")
-        return self._transform.image(picture)
-
-
-def load(path: str | Path, device: str = "auto") -> Classifier:
-    """Reads a trained network; neither recipe nor data nor initial weights are needed.
+def load(
+    path: str | Path,
+    device: str = "auto",
+    *,
+    lean: float | Mapping[str, float] | None = None,
+    mix: str | None = None,
+    nearest: int | None = None,
+) -> Classifier:
+    """Reads a trained model; neither recipe nor data nor initial weights are needed.
 
     Args:
-        path: a run's folder, whose network of the last epoch is read, or a model's.
+        path: a model file, as `bne bundle` and `bne train` write it; a run's folder, whose network
+            of the last epoch is read; or a model's folder.
         device: "auto", "cpu" or "cuda".
+        lean: how far images lean on their own statistics, 0 to 1, or that by layer name; by default
+            as the model was saved, like all that follow.
+        mix: what is mixed: "logits", "probabilities", "statistics" or "centre", see `bne.convert`.
+        nearest: the number of branches that are run for each image, the nearest ones.
 
     Raises:
-        DataError: The folder holds no model, or a damaged one.
+        DataError: There is no model, or a damaged one.
+        SettingsError: There is no such device, or the model cannot answer so.
+    """
+    from bne.deploy.classifier import Classifier
+    from bne.training.environment import choose_device
+
+    return Classifier.load(path, choose_device(device), lean=lean, mix=mix, nearest=nearest)
+
+
+def from_pretrained(name: str, device: str = "auto", **options: Any) -> Classifier:
+    """Reads a trained model from the Hugging Face Hub; see `Classifier.push_to_hub`.
+
+    Args:
+        name: `owner/name` of the repository, or a folder with the same files.
+        device: "auto", "cpu" or "cuda".
+        **options: of `huggingface_hub.ModelHubMixin.from_pretrained`: revision, token and others.
+
+    Raises:
+        DataError: There is no such repository or no model in it, or it is damaged.
         SettingsError: There is no such device.
     """
-    from bne.training.environment import choose_device
-    from bne.training.model_folder import load_model
+    from bne.errors import require
 
-    return Classifier(*load_model(path), choose_device(device))
+    require("huggingface_hub", "hub")
+    from bne.deploy import hub
+
+    return hub.pull(name, lambda path: load(path, device), **options)

@@ -42,8 +42,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"there are {', '.join(known[:SHOWN])}{more}" if known else "there are none"
 
 
-def require(module: str) -> Any:
-    """Import an optional dependency.
+def require(module: str, extra: str = "models") -> Any:
+    """Import an optional dependency, which an extra of the package brings.
 
     Raises:
         MissingLibraryError: It is not installed.
@@ -55,5 +55,5 @@ def require(module: str) -> Any:
         if error.name != library:
             raise
         raise MissingLibraryError(
-            f"{library} is not installed: pip install 'bne[models]' brings it.", name=library
+            f"{library} is not installed: pip install 'bne[{extra}]' brings it.", name=library
         ) from error

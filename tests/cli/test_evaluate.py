@@ -17,7 +17,8 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The folder of a run on the pictures, and its score on the target."""
     folder = tmp_path_factory.mktemp("evaluate")
     prepared = prepare(open_images(data), folder / "cache", 32)
-    score = run(item("bne").recipe, prepared, folder / "run").accuracy["last"]["photo"]
+    result = run(item("bne").recipe, prepared, folder / "run")
+    (score,) = (own.target["photo"] for own in result.leaning if own.share == result.lean)
     return folder / "run", {"correct": score.correct, "images": score.images}
 
 
@@ -81,7 +82,10 @@ def test_errors_are_one_sentence(data: Path, trained: Trained) -> None:
     run_folder, _ = trained
     for arguments, message in (
         ((data, "--data", data), "is no model folder"),
-        ((run_folder / "recipe.yaml", "--data", data), "is no model folder"),
+        ((run_folder / "recipe.yaml", "--data", data), "is no model file"),
+        ((run_folder, "--data", data, "--margin", 1), "name it with --against"),
+        ((run_folder, "--data", data, "--against", data), "is no model folder"),
+        ((run_folder, "--data", data, "--mix", "mean"), "mix mean is unknown"),
         ((run_folder, "--data", data, "--domains", "foto"), "There is no domain 'foto'"),
         ((run_folder, "--data", data / "nowhere"), "no such file or folder"),
     ):
@@ -97,3 +101,22 @@ def test_a_name_with_a_comma_is_one_name(data: Path, tmp_path: Path) -> None:
     for domains, expected in (("Oslo, North", {"Oslo, North"}), ("art, photo", {"art", "photo"})):
         assert set(bne(*evaluate, domains).json["domains"]) == expected
     assert "target has 'Oslo', no domain of the data; " in refusal(*command, "Oslo")
+
+
+def test_two_models_are_compared_image_by_image(data: Path, runs: dict[str, Path]) -> None:
+    command = ("evaluate", runs["bne"] / "model.bne", "--data", data, "--against", runs["deepall"])
+    report = bne(*command, "--json").json
+    for whose, method in (("correct", "bne"), ("against", "deepall")):
+        alone = bne("evaluate", runs[method], "--data", data, "--json").json["domains"]
+        for domain, own in report["domains"].items():
+            assert own[whose] == alone[domain]["prediction"]["all classes"]["correct"]
+    total = report["total"]
+    assert total["images"] == sum(own["images"] for own in report["classes"].values()) == 36
+    assert total["gained"] - total["lost"] == total["correct"] - total["against"]
+    assert f"{total['low']:+.1f} to {total['high']:+.1f}" in bne(*command).out
+    itself = ("evaluate", runs["bne"], "--data", data, "--against", runs["bne"], "--json")
+    assert bne(*itself, "--margin", 0).json["total"]["p"] == 1
+    worse = -total["low"] - 0.01
+    if worse > 0:
+        assert "may be worse" in bne(*command, "--margin", worse, code=4).err
+    bne(*command, "--margin", 100)

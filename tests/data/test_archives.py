@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bne.data.archives import list_tar, list_zip
+from bne.data.archives import list_archive, members
 from bne.data.entries import Entry
 from bne.errors import DataError
 from tests.data.small import png
@@ -35,7 +35,7 @@ def pack(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_STORED, 
 
 
 def entries(archive: Path) -> list[Entry]:
-    return list((list_zip if archive.suffix == ".zip" else list_tar)(archive, "photo"))
+    return list(list_archive(archive, "photo"))
 
 
 @pytest.mark.parametrize(
@@ -91,6 +91,8 @@ def test_members_that_are_not_class_and_image_are_refused(
 ) -> None:
     with pytest.raises(DataError, match=f"'{name}' is not class/image"):
         entries(pack(tmp_path / f"a.{kind}", {name: png()}))
+    (member,) = members(tmp_path / f"a.{kind}")  # which is an image all the same
+    assert (member.path.as_posix(), member.read()[:4]) == (name, b"\x89PNG")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_the_page_has_what_the_run_recorded(copied: Path, finished) -> None:
 def test_held_out_images_are_those_of_the_run(finished) -> None:
     folder, _, splits = finished
     _, _, info = load_model(folder / "model")
-    found, unknown = held_out_images(read_training(folder), info, images().images, None)
+    found, unknown = held_out_images(read_training(folder), info.domains, images().images, None)
     assert found == {number for split in splits.values() for number in split.validation}
     assert len(found) == 18
     assert unknown == ""
@@ -95,13 +95,13 @@ def test_other_data_has_no_known_split(finished) -> None:
     _, _, info = load_model(folder / "model")
     found, there = read_training(folder), images().images
     fewer = replace(there, files=there.files[::2])
-    numbers, unknown = held_out_images(found, info, fewer, None)
+    numbers, unknown = held_out_images(found, info.domains, fewer, None)
     assert (numbers, "6 images of art" in unknown) == (frozenset(), True)
     official = replace(found, settings={**found.settings, "validation": "official"})
-    assert held_out_images(official, info, there, None)[1]
+    assert held_out_images(official, info.domains, there, None)[1]
     renamed = replace(there, domains=("a", "b", "c", "d"))
-    assert held_out_images(found, info, renamed, None) == (frozenset(), "")
-    assert held_out_images(None, info, there, None) == (frozenset(), "")
+    assert held_out_images(found, info.domains, renamed, None) == (frozenset(), "")
+    assert held_out_images(None, info.domains, there, None) == (frozenset(), "")
 
 
 def test_a_run_that_was_killed(copied: Path) -> None:

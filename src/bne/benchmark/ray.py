@@ -60,7 +60,7 @@ def execute_on_ray(items: Sequence[Item], job: Job, cluster: Cluster) -> Iterato
     if not items:
         return
     # Signals are noted and no more: Ray forgets an exception that a handler raises while it waits.
-    with noticed() as interruption, _connected(cluster.address) as ray:
+    with noticed() as interruption, connected(cluster.address) as ray:
         device = _device(job.device, ray.cluster_resources().get("GPU", 0))
         job = replace(job, device=device)
         task = ray.remote(attempt).options(
@@ -85,7 +85,7 @@ def execute_on_ray(items: Sequence[Item], job: Job, cluster: Cluster) -> Iterato
 
 
 @contextmanager
-def _connected(address: str | None) -> Iterator[Any]:
+def connected(address: str | None) -> Iterator[Any]:
     """A context with the module ray, connected."""
     for name, value in SETTINGS.items():
         os.environ.setdefault(name, value)

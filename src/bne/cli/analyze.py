@@ -127,7 +127,7 @@ def _look(
     where = common.choose_device(device)
     prepared = common.prepare(pictures, data, cache, transform.resize, skip_bad=skip_bad, show=True)
     split_file = official_split(pictures, data)
-    held_out, unknown = held_out_images(training, info, prepared.images, split_file)
+    held_out, unknown = held_out_images(training, info.domains, prepared.images, split_file)
     folder.mkdir(parents=True, exist_ok=True)
     with Console(stderr=True).status("Looking at images"):
         analysis = analyse_images(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bne import __version__
-from bne.cli import analyze, benchmark, data, demo, evaluate, train
+from bne.cli import analyze, benchmark, bundle, data, demo, evaluate, export, predict, train
 
 # An image too large is refused with a sentence of our own; PIL's warning would come on top.
 warnings.filterwarnings("ignore", "Image size .* exceeds limit")
@@ -24,6 +24,9 @@ app.command(epilog=train.EPILOG)(train.train)
 app.command(epilog=benchmark.EPILOG)(benchmark.benchmark)
 app.command(epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command(epilog=analyze.EPILOG)(analyze.analyze)
+app.command(epilog=bundle.EPILOG)(bundle.bundle)
+app.command(epilog=predict.EPILOG)(predict.predict)
+app.command(epilog=export.EPILOG)(export.export)
 
 
 def _print_version(wanted: bool) -> None:

@@ -38,6 +38,30 @@ Domains = Annotated[
 ]
 Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Runs of each method on each target.")]
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
+Lean = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        max=1,
+        help="How far images lean on their own statistics, 0.1 for instance.",
+        show_default="as the model was saved",
+    ),
+]
+Mix = Annotated[
+    str | None,
+    typer.Option(
+        help="What is mixed: logits, probabilities, statistics (two passes) or centre (one).",
+        show_default="as the model was saved",
+    ),
+]
+Nearest = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Run so many branches per image, the nearest ones.",
+        show_default="as the model was saved",
+    ),
+]
 AllowGaps = Annotated[
     bool,
     typer.Option(

@@ -8,7 +8,7 @@ import tarfile
 import zipfile
 import zlib
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bne.data.entries import MAX_BYTES, Entry, inner_path, is_image, read_slice, stamp_of
 from bne.errors import DataError
@@ -23,13 +23,42 @@ MAX_RATIO = 100
 RATIO_MATTERS_FROM = 16_000_000
 
 
-def list_tar(archive: Path, domain: str) -> Iterator[Entry]:
-    """The images of a plain tar whose members are `class/image`.
+class Member(NamedTuple):
+    """An image in an archive; `read` and `stamp` are an `ImageFile`'s."""
+
+    path: PurePath
+    read: Callable[[], bytes]
+    stamp: str
+
+
+def members(archive: Path) -> Iterator[Member]:
+    """The images of a plain tar or a zip, wherever in it they lie; anything else is passed over.
 
     Raises:
-        DataError: The file is no uncompressed tar, is damaged, or has a member that is neither a
-            file nor a folder or whose path leads outside.
+        DataError: The file is no uncompressed tar or zip, or is damaged; or a member is neither a
+            file nor a folder, leads outside, is encrypted, is neither stored nor deflated, or
+            unpacks to an absurd size.
     """
+    found = _tar_members if archive.suffix.lower() == ".tar" else _zip_members
+    return (member for member in found(archive) if is_image(member.path))
+
+
+def list_archive(archive: Path, domain: str) -> Iterator[Entry]:
+    """The images of a plain tar or a zip whose members are `class/image`.
+
+    Raises:
+        DataError: As `members`; also when a member is not `class/image`.
+    """
+    for path, read, stamp in members(archive):
+        if len(path.parts) != 2:
+            raise DataError(
+                f"{archive}: the member {path.as_posix()!r} is not class/image; pack the class "
+                "folders themselves, as by `tar -cf domain.tar -C domain .`."
+            )
+        yield Entry(domain, path.parts[0], path.parts[1], read, stamp)
+
+
+def _tar_members(archive: Path) -> Iterator[Member]:
     stamp = stamp_of(archive)
     try:
         with tarfile.open(archive, "r:") as tar:
@@ -40,19 +69,13 @@ def list_tar(archive: Path, domain: str) -> Iterator[Entry]:
                 if not member.isfile() or member.issparse():
                     raise _not_a_file(archive, member.name)
                 read = partial(read_slice, str(archive), member.offset_data, member.size)
-                yield from _entry(archive, domain, path, read, f"{stamp}:{member.offset_data}")
+                yield Member(path, read, f"{stamp}:{member.offset_data}")
             _check_end(tar, archive)
     except (tarfile.TarError, ValueError, OverflowError) as error:
         raise DataError(f"{archive}: no plain tar or damaged ({error}); pack it anew.") from error
 
 
-def list_zip(archive: Path, domain: str) -> Iterator[Entry]:
-    """The images of a zip whose members are `class/image`.
-
-    Raises:
-        DataError: As `list_tar`; also when members are encrypted, neither stored nor deflated, or
-            unpack to absurd sizes.
-    """
+def _zip_members(archive: Path) -> Iterator[Member]:
     stamp = stamp_of(archive)
     try:
         with zipfile.ZipFile(archive) as file:
@@ -65,7 +88,7 @@ def list_zip(archive: Path, domain: str) -> Iterator[Entry]:
             continue
         _check_zip_member(archive, member)
         read = partial(read_zip_member, str(archive), member)
-        yield from _entry(archive, domain, path, read, f"{stamp}:{member.header_offset}")
+        yield Member(path, read, f"{stamp}:{member.header_offset}")
 
 
 def read_zip_member(archive: str, member: zipfile.ZipInfo) -> bytes:
@@ -101,20 +124,6 @@ def _check_zip_member(archive: Path, member: zipfile.ZipInfo) -> None:
             f" {readable_size(member.compress_size)} to {readable_size(member.file_size)}, which no"
             " photograph does; remove it."
         )
-
-
-def _entry(
-    archive: Path, domain: str, path: PurePath, read: Callable[[], bytes], stamp: str
-) -> Iterator[Entry]:
-    """Yields the member if it is an image; anything else is passed over."""
-    if not is_image(path):
-        return
-    if len(path.parts) != 2:
-        raise DataError(
-            f"{archive}: the member {path.as_posix()!r} is not class/image; pack the class folders"
-            " themselves, as by `tar -cf domain.tar -C domain .`."
-        )
-    yield Entry(domain, path.parts[0], path.parts[1], read, stamp)
 
 
 def _check_end(tar: tarfile.TarFile, archive: Path) -> None:

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.archives import list_tar, list_zip
+from bne.data.archives import list_archive
 from bne.data.datasets import from_dataset
 from bne.data.entries import (
     Entry,
@@ -74,7 +74,6 @@ def _list_root(root: Path) -> Iterator[Entry]:
         if path.is_dir():
             domain, entries = path.name, _list_folder(path)
         elif name.endswith((".tar", ".zip")):
-            list_archive = list_tar if name.endswith(".tar") else list_zip
             domain, entries = path.stem, list_archive(path, path.stem)
         else:
             continue

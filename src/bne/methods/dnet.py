@@ -97,7 +97,8 @@ class DNet(BranchMethod):
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Discovery:
         """Every image under every domain, the first layer's input read on the way."""
         count, branches = images.shape[0], len(self.net.domains)
-        ids = torch.arange(branches, device=images.device).repeat_interleave(count)
+        # Not `repeat_interleave`, which ONNX's exporter gets wrong for any number of images.
+        ids = torch.arange(branches, device=images.device).unsqueeze(1).expand(-1, count).flatten()
         members = None if domains is None else domains.repeat(branches) == ids
         seen: list[Tensor] = []
 

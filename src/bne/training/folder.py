@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from bne.core.ensemble import Lean
     from bne.data.images import ImageSet
     from bne.recipes.schema import Recipe
-    from bne.training.model_folder import ModelInfo
 
 
 @dataclass(frozen=True)
@@ -306,19 +305,22 @@ def _read_result(text: str) -> Result:
 
 
 def held_out_images(
-    training: Training | None, info: ModelInfo, images: ImageSet, split_file: Path | None
+    training: Training | None,
+    domains: Sequence[str],
+    images: ImageSet,
+    split_file: Path | None,
 ) -> tuple[frozenset[int], str]:
     """The numbers of images that were held out for validation, and a sentence if that is unknown.
 
     Args:
         training: of the run, if there is one.
-        info: about its model.
+        domains: that the model was trained on.
         images: that may be those of the run, some of them, or others.
         split_file: the official split that lies with them, if one does.
     """
     if training is None:
         return frozenset(), ""  # of which the page says enough
-    seen = [d for d in info.domains if d in images.domains and d not in training.target]
+    seen = [d for d in domains if d in images.domains and d not in training.target]
     if not seen:
         return frozenset(), ""
     recorded = training.epochs[-1].validation if training.epochs else {}

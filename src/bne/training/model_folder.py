@@ -75,6 +75,19 @@ def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
     Raises:
         DataError: The folder is no model folder, or damaged.
     """
+    place, tensors, info = read_model(folder)
+    return *restore(place, tensors, info), info
+
+
+def read_model(folder: Path | str) -> tuple[Path, dict[str, Tensor], ModelInfo]:
+    """Reads a model folder, or that of the last epoch in a run's, without making the network.
+
+    Returns:
+        The model's own folder, its tensors, and what is known of it.
+
+    Raises:
+        DataError: The folder is no model folder, or damaged.
+    """
     given = Path(folder)
     folder = given / "model" if (given / "model").is_dir() else given
     try:
@@ -82,13 +95,7 @@ def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
         checksum = fields.pop("sha256")
         tensors = read_tensors(folder / TENSORS, checksum)
         fields |= {key: tuple(fields[key]) for key in ("classes", "domains")}
-        info = ModelInfo(**fields)
-        with torch.random.fork_rng([]):
-            model = build(info.backbone, len(info.classes))
-            method = create(info.method, model, info.domains, info.options)
-        method.load_state_dict(tensors)
-        method.lean = info.lean
-        transform = EvalTransform.from_dict(info.transform)
+        return folder, tensors, ModelInfo(**fields)
     except (FileNotFoundError, NotADirectoryError) as error:
         if (folder / "best").is_dir():
             raise DataError(
@@ -98,7 +105,32 @@ def load_model(folder: Path | str) -> tuple[Method, EvalTransform, ModelInfo]:
         raise DataError(f"{folder} is no model folder: it has no {error.filename}.") from error
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         raise DataError(f"{folder} holds no model that can be used ({error}).") from error
-    return method.eval(), transform, info
+
+
+def restore(
+    path: Path, tensors: Mapping[str, Tensor], info: ModelInfo
+) -> tuple[Method, EvalTransform]:
+    """Makes a method as it was saved.
+
+    Args:
+        path: of the file or folder that it was read from, for errors.
+        tensors: of the method's state.
+        info: what is known of it.
+
+    Raises:
+        DataError: The tensors do not fit, or the network or the method is unknown.
+    """
+    try:
+        with torch.random.fork_rng([]):
+            model = build(info.backbone, len(info.classes))
+            method = create(info.method, model, info.domains, info.options)
+        method.load_state_dict(tensors)
+        method.lean = info.lean
+        transform = EvalTransform.from_dict(info.transform)
+    except (ValueError, KeyError, TypeError, RuntimeError) as error:
+        reason = " ".join(str(error).split())  # of torch's in several lines
+        raise DataError(f"{path} holds no model that can be used ({reason}).") from error
+    return method.eval(), transform
 
 
 @dataclass(frozen=True)

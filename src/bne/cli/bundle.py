@@ -1,0 +1,88 @@
+"""`bne bundle`: make one file of a trained model."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bne.cli import common
+from bne.errors import SettingsError
+
+if TYPE_CHECKING:
+    from bne.deploy.classifier import Classifier
+    from bne.deploy.manifest import Manifest
+
+EPILOG = "Example: bne bundle runs/pacs-sketch model.bne"
+
+
+def bundle(
+    run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The file to write, model.bne for example.")],
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="The data of the run, to calibrate the model on its held-out source images.",
+            show_default="calibrated as the run recorded it",
+        ),
+    ] = None,
+    points: Annotated[
+        int | None,
+        typer.Option(
+            "--map",
+            min=1,
+            help="With --data: keep a map of so many held-out images per domain, as points.",
+            show_default="no map",
+        ),
+    ] = None,
+    lean: common.Lean = None,
+    mix: common.Mix = None,
+    nearest: common.Nearest = None,
+    device: common.Device = "auto",
+    cache: common.Cache = None,
+) -> None:
+    """Make one file of a trained model: all that bne predict and bne.load need.
+
+    bne train writes such a file too, model.bne in the run's folder.
+    """
+    from bne import api
+    from bne.deploy.bundle import write
+    from bne.words import readable_size
+
+    common.check_file(file, "FILE")
+    if points and data is None:
+        raise SettingsError("--map needs the images of the run; name them with --data.")
+    where = device if data else "cpu"
+    model = api.load(run, where, lean=lean, mix=mix, nearest=nearest)
+    info = _measured(model, run, data, cache, points) if data else model.info
+    write(file, model.engine.method, info)
+    images = info.calibration.images
+    told = f"calibrated on {images} held-out images" if images else "not calibrated"
+    size = readable_size(file.stat().st_size)
+    typer.echo(f"{file}: {info.method}, {len(info.classes)} classes, {told}, {size}.")
+
+
+def _measured(
+    model: "Classifier", run: Path, data: Path, cache: Path | None, points: int | None
+) -> "Manifest":
+    """What is known of a model, with what held-out images of its run tell."""
+    from dataclasses import replace
+
+    from bne.data.feed import Feed
+    from bne.data.sources import open_images
+    from bne.deploy.engine import calibrate
+    from bne.deploy.map import make_map
+    from bne.errors import DataError
+    from bne.recipes.inputs import official_split
+    from bne.training.folder import held_out_images, read_training
+
+    images, known, engine = open_images(data), model.info, model.engine
+    if images.classes != model.classes:
+        raise DataError(f"{data} has other classes than the model; name the data of its run.")
+    prepared = common.prepare(images, data, cache, engine.size, skip_bad=False, show=True)
+    training, split_file = read_training(run), official_split(images, data)
+    held_out, unknown = held_out_images(training, known.domains, images, split_file)
+    if not held_out:
+        raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")
+    scale = calibrate(engine, Feed(prepared, engine.device), sorted(held_out))
+    places = make_map(engine, known, prepared, held_out, points) if points else known.map
+    return replace(known, calibration=scale, map=places)

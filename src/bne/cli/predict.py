@@ -1,0 +1,177 @@
+"""`bne predict`: classify images with a trained model."""
+
+import sys
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bne.cli import common
+from bne.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bne.deploy.manifest import Manifest
+    from bne.deploy.pictures import Picture
+    from bne.deploy.predict import Looks
+    from bne.deploy.rows import Row
+
+    Job = dict[str, Any]
+    Told = tuple[list[Row], list[str]]
+    """Rows of images, and why others cannot be read."""
+
+EPILOG = "Example: bne predict model.bne photos --out answers.csv"
+UNREADABLE = 3  # exit code
+
+
+def predict(
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A model file, an exported .onnx, or a run's folder.", show_default=False
+        ),
+    ],
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, folders, globs, .tar, .zip, or a .csv; - reads names from standard input.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A .csv, .jsonl or .parquet file.", show_default="a table on the screen"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line per image.")] = False,
+    top: Annotated[int, typer.Option(min=1, help="Show so many classes per image.")] = 1,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            help="class, probability, top, nearest, weights, unusual, distances, joined by commas.",
+            show_default="all that cost nothing, but distances",
+        ),
+    ] = None,
+    abstain: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave images open below this probability.")
+    ] = 0.0,
+    column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
+    lean: common.Lean = None,
+    mix: common.Mix = None,
+    nearest: common.Nearest = None,
+    device: common.Device = "auto",
+    engine: Annotated[
+        str, typer.Option(help="local, or ray for all machines of a Ray cluster.")
+    ] = "local",
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster, host:port or auto.", show_default="one started here"),
+    ] = None,
+) -> None:
+    """Classify images: class, calibrated probability, nearest domain, how unusual each is.
+
+    Images that cannot be read are named and left out; the exit code is then 3.
+    """
+    from rich.console import Console
+
+    from bne.deploy import rows
+    from bne.deploy.opening import open_engine
+    from bne.deploy.pictures import NAMES, find_pictures
+
+    if engine not in ("local", "ray"):
+        raise SettingsError(f"--engine {engine}: choose local or ray.")
+    if ray_address and engine != "ray":
+        raise SettingsError("--ray-address needs --engine ray.")
+    if out:
+        rows.check_suffix(out)
+        common.check_file(out, "--out")
+    pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
+    mode = {"lean": lean, "mix": mix, "nearest": nearest}
+    opened, known = open_engine(model, device, **mode)
+    wanted = rows.choose_columns(known, common.parse_names(columns) if columns else None, top)
+    places = any(name in rows.PLACES for name in wanted)
+    # A bar on the same screen as rows must be of their console.
+    console = Console(stderr=not sys.stdout.isatty(), highlight=False, markup=False)
+    longest = max(len(picture.name) for picture in pictures)
+    width = console.width if sys.stdout.isatty() else None
+    table = rows.Table(known, wanted, longest, width)
+    job: dict[str, Any] = {"columns": wanted, "top": top, "abstain": abstain}
+    if engine == "ray":
+        job |= {"model": model.absolute(), "device": device, "mode": mode}
+        told = _on_ray(job, pictures, ray_address)
+    else:
+        told = _local(opened, job, known, pictures, places)
+    unreadable = 0
+    with (
+        rows.file_writer(out) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
+        _progress(console, len(pictures)) as advance,
+    ):
+        if not (out or as_json):
+            _say(console, table.head)
+        for found, problems in told:
+            for problem in problems:
+                typer.echo(f"Skipped: {problem}", err=True)
+            unreadable += len(problems)
+            if out or as_json:
+                write(found)
+            else:
+                for row in found:
+                    _say(console, table.line(row))
+            advance(len(found) + len(problems))
+    if out:
+        typer.echo(f"{out}: {len(pictures) - unreadable} images.", err=True)
+    if unreadable:
+        raise typer.Exit(UNREADABLE)
+
+
+def _local(
+    engine: "Looks", job: "Job", known: "Manifest", pictures: "Sequence[Picture]", places: bool
+) -> "Iterator[Told]":
+    from bne.deploy.predict import predict
+    from bne.deploy.rows import rows
+
+    for part in predict(engine, known, pictures, abstain=job["abstain"], places=places):
+        answers = part.answers
+        yield (
+            rows(part.names, answers, job["columns"], job["top"]) if answers else [],
+            part.problems,
+        )
+
+
+def _on_ray(job: "Job", pictures: "Sequence[Picture]", address: str | None) -> "Iterator[Told]":
+    from bne.deploy.ray import Job, predict_on_ray
+
+    for row, problem in predict_on_ray(Job(**job), pictures, address):
+        yield [] if row is None else [row], [problem] if problem else []
+
+
+@contextmanager
+def _progress(console: Any, total: int) -> "Iterator[Any]":
+    from rich import progress
+
+    shown = (
+        progress.TextColumn("Predicting"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[speed]}"),
+        progress.TimeRemainingColumn(),
+    )
+    bar = progress.Progress(
+        *shown, console=console, transient=True, disable=not console.is_terminal
+    )
+    with bar:
+        task = bar.add_task("", total=total, speed="")
+
+        def advance(count: int) -> None:
+            speed = bar.tasks[task].speed
+            bar.update(task, advance=count, speed=f"{speed:.0f} images/s" if speed else "")
+
+        yield advance
+
+
+def _say(console: Any, line: str) -> None:
+    if sys.stdout.isatty():
+        console.print(line, soft_wrap=True)
+    else:
+        typer.echo(line)

@@ -1,0 +1,1 @@
+"""A trained model in use: one file, prediction, export, comparison."""

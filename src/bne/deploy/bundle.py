@@ -1,0 +1,159 @@
+"""A model as one file: a safetensors file whose metadata hold the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bne.core import distances
+from bne.deploy.calibration import Calibration
+from bne.deploy.manifest import KEY, Manifest, envelope, opened
+from bne.errors import DataError, require
+from bne.inspection.observe import branches
+from bne.methods.bne import BNE
+from bne.training.files import named, plain, snapshot
+from bne.training.folder import read_training
+from bne.training.model_folder import ModelInfo, read_model, restore
+from bne.training.scores import choose
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from torch import Tensor
+
+    from bne.methods import Method
+    from bne.training.folder import Training
+    from bne.training.scores import Rule
+
+NAME = "model.bne"
+"""The file that `bne train` writes into a run's folder."""
+
+
+class Bundle(NamedTuple):
+    """A model as it lies in a file or a folder, and as it is used.
+
+    Attributes:
+        method: the trained network, in evaluation mode on the CPU.
+        manifest: what is known of it.
+    """
+
+    method: Method
+    manifest: Manifest
+
+
+def open_model(path: Path | str) -> Bundle:
+    """Reads a model file, or the folder of a run or a model.
+
+    Raises:
+        DataError: It is not there, damaged, of a later version, or something else.
+    """
+    path = Path(path)
+    return _of_folder(path) if path.is_dir() else _of_file(path)
+
+
+def write(path: Path, method: Method, manifest: Manifest) -> None:
+    """Writes a model file, or replaces it, as a whole; the same model gives the same bytes."""
+    from bne.data.cache import sync
+
+    tensors = snapshot(method.state_dict())
+    text = envelope(manifest, checksum(tensors, manifest))
+    data: bytes = require("safetensors.torch").save(tensors, {KEY: text})
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with named(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(data)
+            sync(partial)
+            partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def checksum(tensors: Mapping[str, Tensor], manifest: Manifest) -> str:
+    """SHA-256 of all tensors and the manifest, the same however a file lays them out."""
+    import torch
+
+    digest = hashlib.sha256(manifest.to_json().encode())
+    for name in sorted(tensors):
+        value = tensors[name].contiguous()
+        digest.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _of_file(path: Path) -> Bundle:
+    safetensors = require("safetensors")
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            manifest, beside = opened(text, path)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise DataError(f"{path}: there is no such file or folder.") from error
+    except safetensors.SafetensorError as error:
+        raise DataError(
+            f"{path} is no model file, or a damaged one ({error}); copy or make it again."
+        ) from error
+    if checksum(tensors, manifest) != beside.get("sha256"):
+        raise DataError(
+            f"{path} is damaged: its checksum is not the one it was written with; copy it again."
+        )
+    info = ModelInfo(**{field.name: getattr(manifest, field.name) for field in fields(ModelInfo)})
+    return Bundle(restore(path, tensors, info)[0], manifest)
+
+
+def _of_folder(folder: Path) -> Bundle:
+    place, tensors, info = read_model(folder)
+    method, _ = restore(place, tensors, info)
+    training = read_training(place)
+    manifest = Manifest(
+        backbone=info.backbone,
+        classes=info.classes,
+        domains=info.domains,
+        branches=branches(method),
+        method=info.method,
+        options=plain(info.options),
+        distance=_distance(method),
+        mix=getattr(method.net, "mix", None) if branches(method) else None,
+        lean=method.lean,
+        transform=plain(info.transform),
+        weights=info.weights,
+        bne=info.bne,
+        **(_of_run(training, place.name) if training else {}),
+    )
+    return Bundle(method, manifest)
+
+
+def _distance(method: Method) -> str | None:
+    """The name of the distance that weighs a method's branches, if one does."""
+    if not isinstance(method, BNE):
+        return None
+    known = distances.names()
+    return next((name for name in known if distances.get(name) is method.net.distance), None)
+
+
+def _of_run(training: Training, name: str) -> dict[str, Any]:
+    """What a run's records tell of its model of that name; no path of this machine is among it."""
+    recipe = dict(training.settings)
+    if recipe.get("weights"):
+        recipe["weights"] = Path(recipe["weights"]).name
+    found: dict[str, Any] = {"recipe": plain(recipe)}
+    rule: Rule = "validation" if name == "best" else "last"
+    epochs = choose(training.epochs) if any(e.phase == "train" for e in training.epochs) else {}
+    result = training.result
+    if epoch := epochs.get(rule):
+        share, scores = 0.0, {"target": epoch.target, "validation": epoch.validation}
+        if result and rule == "last":
+            for own in result.leaning:
+                if own.share == result.lean:
+                    share, scores = own.share, {k: getattr(own, k) for k in scores}
+        found["accuracy"] = {"rule": rule, "lean": share} | {
+            kind: {domain: vars(score) for domain, score in own.items()}
+            for kind, own in scores.items()
+        }
+    analysis = result.analysis if result else {}
+    if rule == "last" and "calibration" in analysis:
+        found["calibration"] = Calibration.from_dict(analysis["calibration"])
+    return found

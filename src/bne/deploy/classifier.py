@@ -1,0 +1,192 @@
+"""A trained model as one object: what `bne.load` gives."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bne.data.images import decode, resize, to_rgb
+from bne.data.transform import EvalTransform
+from bne.deploy import bundle
+from bne.deploy.answers import Answers, Seen
+from bne.deploy.engine import Engine
+from bne.deploy.modes import set_mode
+from bne.errors import DataError, require
+from bne.training.files import snapshot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+    from PIL import Image
+    from torch import Tensor
+
+    from bne.data.images import ImageSet
+    from bne.deploy.export import Exported, Format
+    from bne.deploy.manifest import Manifest
+    from bne.methods import Method
+
+    Picture = str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
+
+BATCH = 64  # images at a time
+
+
+class Classifier:
+    """A trained model in use, made by `bne.load`.
+
+    Attributes:
+        classes: names of the classes.
+        domains: names of the domains it knows, those of its branches if it has any.
+        method: name of the method that trained it.
+        info: all else that is known of it.
+        engine: the network itself.
+    """
+
+    def __init__(self, method: Method, manifest: Manifest, device: str) -> None:
+        self.classes = manifest.classes
+        self.domains: tuple[str, ...] = getattr(method.net, "domains", manifest.domains)
+        self.method = manifest.method
+        self.info = manifest
+        transform = EvalTransform.from_dict(manifest.transform)
+        self.engine = Engine(method.to(device), transform, device)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: str, **mode: Any) -> Classifier:
+        """Reads a model file, or the folder of a run or a model.
+
+        Args:
+            path: of the file or folder.
+            device: "cpu" or "cuda".
+            **mode: how it answers, see `bne.deploy.modes.set_mode`.
+
+        Raises:
+            DataError: There is no model, or a damaged one.
+            SettingsError: The model cannot answer so.
+        """
+        method, manifest = bundle.open_model(Path(path))
+        return cls(method, set_mode(method, manifest, **mode), device)
+
+    def __repr__(self) -> str:
+        """In a line, for interactive use."""
+        names = f"classes={list(self.classes)}, domains={list(self.domains)}"
+        return f"{type(self).__name__}(method={self.method!r}, {names})"
+
+    @property
+    def id(self) -> str:
+        """The same for the same model, wherever it lies."""
+        return bundle.checksum(snapshot(self.engine.method.state_dict()), self.info)[:16]
+
+    def predict(self, images: Picture | Iterable[Picture], *, abstain: float = 0.0) -> Answers:
+        """Classifies images of any size, of domains that need not be known.
+
+        Args:
+            images: one or several: files, PIL images, uint8 tensors of (3, H, W) or uint8 arrays of
+                (H, W, 3). Several of one size may be one tensor or array with one more dimension in
+                front.
+            abstain: probability below which an image is left open: its class is None.
+
+        Raises:
+            DataError: One cannot be read, or is something else.
+        """
+        shape = getattr(images, "shape", ())
+        single = isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__")
+        pictures: list[Any] = [images] if single or len(shape) == 3 else list(images)  # type: ignore[arg-type]
+        if not pictures:
+            raise DataError("There are no images to classify; give at least one.")
+        size = self.engine.transform.resize
+        parts = [
+            self.engine(np.stack([_pixels(one, size) for one in pictures[start : start + BATCH]]))
+            for start in range(0, len(pictures), BATCH)
+        ]
+        return Answers(self.info, Seen.cat(parts), abstain)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the model as one file, which `bne.load` reads."""
+        bundle.write(Path(path), self.engine.method, self.info)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: Format = "onnx",  # noqa: A002 - everybody's name for it
+        *,
+        preprocess: bool = False,
+        places: bool = False,
+        branch: str | None = None,
+        quantize: ImageSet | None = None,
+    ) -> Exported:
+        """Writes the model as one graph; see `bne.deploy.export.export`."""
+        from bne.deploy.export import export
+
+        return export(
+            self.engine.method,
+            self.engine.transform,
+            self.info,
+            Path(path),
+            format=format,
+            preprocess=preprocess,
+            places=places,
+            branch=branch,
+            quantize=quantize,
+        )
+
+    def to_onnx(self, path: str | os.PathLike[str], *, preprocess: bool = False) -> None:
+        """Writes the model as an ONNX graph, which `bne predict` and ONNX Runtime run."""
+        self.export(path, preprocess=preprocess)
+
+    def push_to_hub(self, name: str, **options: Any) -> str:
+        """Writes the model and its card to a repository of the Hugging Face Hub.
+
+        Args:
+            name: `owner/name`.
+            **options: of `huggingface_hub.ModelHubMixin.push_to_hub`: private, token and others.
+
+        Returns:
+            The address of the commit.
+        """
+        require("huggingface_hub", "hub")
+        from bne.deploy import hub
+
+        return hub.push(self, name, **options)
+
+    def save_pretrained(self, folder: str | os.PathLike[str]) -> None:
+        """Writes into a folder what `push_to_hub` uploads; `bne.from_pretrained` reads it."""
+        require("huggingface_hub", "hub")
+        from bne.deploy import hub
+
+        hub.save(self, Path(folder))
+
+
+def _pixels(picture: Any, size: int) -> NDArray[np.uint8]:
+    """(size, size, 3), as in training."""
+    from PIL import Image
+
+    if isinstance(picture, str | os.PathLike):
+        try:
+            data = Path(picture).read_bytes()
+        except OSError as error:
+            raise DataError(f"{picture}: the image cannot be read ({error.strerror}).") from error
+        return np.asarray(resize(decode(data, str(picture)), size))
+    if hasattr(picture, "shape"):
+        picture = _from_array(picture)
+    if not isinstance(picture, Image.Image):
+        kind = type(picture).__name__
+        raise DataError(f"A {kind} is no image; give a file, a PIL image, a tensor or an array.")
+    return np.asarray(resize(to_rgb(picture, "image"), size))
+
+
+def _from_array(pixels: Any) -> Image.Image:
+    """A PIL image from a tensor of (3, H, W) or an array of (H, W, 3)."""
+    from PIL import Image
+
+    shape = tuple(pixels.shape)
+    array = isinstance(pixels, np.ndarray)
+    wanted = "an array it must be uint8 of (H, W, 3)"
+    if not array:
+        wanted = "a tensor it must be uint8 of (3, H, W)"
+    channels = shape[2 if array else 0] if len(shape) == 3 else 0
+    if channels != 3 or str(pixels.dtype).removeprefix("torch.") != "uint8":
+        raise DataError(f"An image of shape {shape} and {pixels.dtype} was given; as {wanted}.")
+    return Image.fromarray(pixels if array else pixels.permute(1, 2, 0).cpu().numpy())

@@ -1,0 +1,107 @@
+"""All that a model file says of its model besides the tensors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from bne.deploy.calibration import Calibration
+from bne.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+FORMAT = 1
+KEY = "bne"
+"""The manifest's name among the metadata of a file."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A trained model in plain texts and numbers.
+
+    Attributes:
+        backbone: name of the network.
+        classes: names of the classes, in the order of the logits.
+        domains: names of the domains that the model was trained on.
+        branches: names of the domains that it has branches for and weighs; empty if it has none.
+        method: name of the method that trained it.
+        options: of the method.
+        distance: name of the distance from images to domains; None if it measures none.
+        mix: what is mixed, see `bne.convert`; None if the model weighs no branches.
+        lean: share by which normalization leans on each image, one for all layers or by layer.
+        transform: from images to the network's input, as `EvalTransform.to_dict` gives it.
+        weights: the source or file that training started from; None for random weights.
+        recipe: every setting of the run; empty if the run is not known.
+        accuracy: scores of the epoch that the model is of: `rule` says which that is, `lean` at
+            which share they were measured; `target` and `validation` have correct answers and
+            images per domain.
+        calibration: measured on held-out source images.
+        map: points of images and domains in the plane, if wanted.
+        bne: version that trained the model.
+    """
+
+    backbone: str
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    branches: tuple[str, ...]
+    method: str
+    options: Mapping[str, Any]
+    distance: str | None
+    mix: str | None
+    lean: float | Mapping[str, float]
+    transform: Mapping[str, Any]
+    weights: str | None
+    bne: str
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    accuracy: Mapping[str, Any] = field(default_factory=dict)
+    calibration: Calibration = field(default_factory=Calibration)
+    map: Mapping[str, Any] | None = None
+
+    def to_json(self) -> str:
+        """One line that is the same for the same content."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:
+        """What `to_json` wrote.
+
+        Raises:
+            ValueError: A field is missing, unknown or of another kind.
+        """
+        try:
+            names = {key: tuple(fields[key]) for key in ("classes", "domains", "branches")}
+            calibration = Calibration.from_dict(fields["calibration"])
+            return cls(**{**fields, **names, "calibration": calibration})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"its description is not as it must be: {error}") from error
+
+
+def envelope(manifest: Manifest, checksum: str, **more: Any) -> str:
+    """The text that a file keeps under `KEY`: format, checksum and manifest."""
+    return json.dumps({"format": FORMAT, "sha256": checksum, **more, "model": manifest.to_json()})
+
+
+def opened(text: str | None, path: Path) -> tuple[Manifest, dict[str, Any]]:
+    """The manifest in what a file keeps under `KEY`, and what stands beside it.
+
+    Raises:
+        DataError: There is none, it is damaged, or it is of a later version.
+    """
+    if text is None:
+        raise DataError(f"{path} is no model of BNE; make one with bne bundle or bne export.")
+    try:
+        beside = json.loads(text)
+        form = beside["format"]
+        if isinstance(form, int) and form > FORMAT:
+            raise DataError(
+                f"{path} was written by a later version of BNE (format {form}, this one reads "
+                f"{FORMAT}); update with pip install --upgrade bne."
+            )
+        if form != FORMAT:
+            raise ValueError(f"its format is {form!r}")
+        return Manifest.from_dict(json.loads(beside.pop("model"))), beside
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({error}); copy or make it again.") from error

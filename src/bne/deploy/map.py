@@ -1,0 +1,68 @@
+"""A small map of where held-out images lie among the domains, kept in a model file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bne.data.feed import Feed
+from bne.errors import SettingsError
+from bne.inspection.maps import make_maps
+from bne.inspection.observe import observe
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from bne.data.cache import PreparedImages
+    from bne.deploy.engine import Engine
+    from bne.deploy.manifest import Manifest
+
+DIGITS = 3
+
+
+def make_map(
+    engine: Engine, model: Manifest, prepared: PreparedImages, held_out: Collection[int], most: int
+) -> dict[str, Any]:
+    """Lays held-out images and the domains out in the plane; no image and no name is in it.
+
+    Args:
+        engine: the trained model.
+        model: what is known of it.
+        prepared: the images of the run.
+        held_out: numbers of those held out.
+        most: number of images at most of each domain.
+
+    Returns:
+        `branches`, the places of the domains; and `images`, places, domains and classes.
+
+    Raises:
+        SettingsError: The model measures no distances, or there are too few images.
+    """
+    if model.distance is None:
+        raise SettingsError(f"--map: {model.method} measures no distances; leave it out.")
+    members = {
+        name: [n for n in prepared.images.indices_of([name]) if n in held_out][:most]
+        for name in model.domains
+        if name in prepared.images.domains
+    }
+    seen = observe(
+        engine.method,
+        engine.transform,
+        model.classes,
+        prepared,
+        Feed(prepared, engine.device),
+        {name: own for name, own in members.items() if own},
+        points=most,
+        weightings=["uniform"],
+    )
+    found = make_maps(seen, [], seed=0)
+    if not found:
+        raise SettingsError("--map: too few images were held out to make a map of; leave it out.")
+    images, domains = (own.round(DIGITS).tolist() for own in (found[0].images, found[0].domains))
+    labels = seen.domain[seen.mapped].tolist(), seen.truth[seen.mapped].tolist()
+    return {
+        "branches": dict(zip(model.branches, domains, strict=True)),
+        "images": [
+            {"place": place, "domain": seen.domains[domain], "class": model.classes[label]}
+            for place, domain, label in zip(images, *labels, strict=True)
+        ],
+    }

@@ -1,0 +1,88 @@
+"""Many images through a model: decoded in threads while the network computes."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from bne.data.decoding import in_threads
+from bne.data.images import decode, resize
+from bne.deploy.answers import Answers
+from bne.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from bne.deploy.answers import Seen
+    from bne.deploy.manifest import Manifest
+    from bne.deploy.pictures import Picture
+
+
+class Looks(Protocol):
+    """A network, under torch or ONNX Runtime."""
+
+    @property
+    def size(self) -> int:
+        """Height and width of the images it is given."""
+
+    @property
+    def batch(self) -> int:
+        """How many images it is given at a time."""
+
+    def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
+        """Looks at (N, size, size, 3) images; `places` asks for weights and distances too."""
+
+
+class Part(NamedTuple):
+    """What is said of some images.
+
+    Attributes:
+        names: of the images.
+        answers: of the model, in the same order; None if none of them can be read.
+        problems: why others cannot be read, in sentences.
+    """
+
+    names: list[str]
+    answers: Answers | None
+    problems: list[str]
+
+
+def predict(
+    engine: Looks,
+    model: Manifest,
+    pictures: Iterable[Picture],
+    *,
+    abstain: float = 0.0,
+    places: bool = True,
+) -> Iterator[Part]:
+    """Classifies images in their order, batch by batch; those that cannot be read are left out.
+
+    Args:
+        engine: the network.
+        model: what is known of it.
+        pictures: the images.
+        abstain: probability below which an image is left open.
+        places: whether weights and distances are wanted, which may cost another pass.
+    """
+
+    def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str]:
+        try:
+            return picture.name, np.asarray(
+                resize(decode(picture.read(), picture.name), engine.size)
+            )
+        except DataError as error:
+            return picture.name, str(error)
+
+    prepared = in_threads(prepare, pictures, ahead=2 * engine.batch)
+    while part := list(islice(prepared, engine.batch)):
+        good = [(name, pixels) for name, pixels in part if not isinstance(pixels, str)]
+        answers = None
+        if good:
+            seen = engine(np.stack([pixels for _, pixels in good]), places=places)
+            answers = Answers(model, seen, abstain)
+        problems = [pixels for _, pixels in part if isinstance(pixels, str)]
+        yield Part([name for name, _ in good], answers, problems)

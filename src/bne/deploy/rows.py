@@ -1,0 +1,269 @@
+"""Answers as rows: for a table on the terminal, JSON lines, CSV and parquet."""
+
+from __future__ import annotations
+
+import csv
+import json
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TextIO
+
+from bne.errors import SettingsError, did_you_mean, require
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from bne.deploy.answers import Answers
+    from bne.deploy.manifest import Manifest
+
+    Row = dict[str, Any]
+    Write = Callable[[Sequence[Row]], None]
+
+PLACES = ("nearest", "weights", "unusual", "distances")
+"""Columns of where an image lies among the domains."""
+COLUMNS = ("class", "probability", "top", *PLACES)
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+GROUP = 4096  # rows that parquet keeps together
+
+
+def choose_columns(model: Manifest, wanted: Sequence[str] | None, top: int) -> tuple[str, ...]:
+    """The columns to show: those wanted, or all that the model has at no extra cost.
+
+    Raises:
+        SettingsError: One is unknown, or the model cannot fill it.
+    """
+    has = [*COLUMNS]
+    if not model.branches:
+        has = [name for name in has if name not in PLACES]
+    elif model.distance is None:
+        has = [name for name in has if name not in ("unusual", "distances")]
+    if not model.calibration.percentiles and "unusual" in has:
+        has.remove("unusual")
+    for name in wanted or ():
+        if name not in COLUMNS:
+            raise SettingsError(f"--columns {name}: {did_you_mean(name, COLUMNS)}.")
+        if name not in has:
+            reason = f"{model.method} has no branches that are weighed by distances"
+            if name == "unusual" and model.distance:
+                reason = "the model is not calibrated; bne bundle --data does it"
+            raise SettingsError(f"--columns {name}: {reason}.")
+    if wanted:
+        return tuple(wanted)
+    plain = {"distances"} | (set() if top > 1 else {"top"})
+    if model.mix == "centre":
+        plain |= set(PLACES)
+    return tuple(name for name in has if name not in plain)
+
+
+def rows(names: Sequence[str], answers: Answers, columns: Sequence[str], top: int = 1) -> list[Row]:
+    """One row per image, with the columns wanted; numbers are plain ones."""
+    known = answers.model.branches
+
+    def by_domain(values: Any) -> list[dict[str, float]]:
+        return [dict(zip(known, own, strict=True)) for own in values.tolist()]
+
+    made: dict[str, Callable[[], Sequence[Any]]] = {
+        "class": lambda: answers.classes,
+        "probability": lambda: answers.probabilities.max(1).tolist(),
+        "top": lambda: [
+            [{"class": name, "probability": chance} for name, chance in own]
+            for own in answers.top(top)
+        ],
+        "nearest": lambda: answers.nearest_domains or (),
+        "weights": lambda: by_domain(answers.weights),
+        "unusual": lambda: answers.unusual.tolist() if answers.unusual is not None else (),
+        "distances": lambda: by_domain(answers.distances),
+    }
+    values = {"file": names, **{name: made[name]() for name in columns}}
+    return [dict(zip(values, own, strict=True)) for own in zip(*values.values(), strict=True)]
+
+
+def flat(row: Row) -> Row:
+    """A row without lists and groups: `class_2` and `probability_2`, `weight_art`."""
+    found: Row = {}
+    for key, value in row.items():
+        if key == "top":
+            for place, one in enumerate(value, 1):
+                found |= {f"{name}_{place}": own for name, own in one.items()}
+        elif isinstance(value, dict):
+            found |= {f"{key.removesuffix('s')}_{name}": own for name, own in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def json_lines(file: TextIO) -> Write:
+    """Writes rows as JSON, a line each."""
+
+    def write(own: Sequence[Row]) -> None:
+        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in own)
+
+    return write
+
+
+@contextmanager
+def file_writer(path: Path) -> Iterator[Write]:
+    """A context that writes rows to a .csv, .jsonl or .parquet file, as a whole or not at all.
+
+    Raises:
+        SettingsError: The file's ending is another.
+        MissingLibraryError: pyarrow, which writes parquet, is not installed.
+    """
+    writers = {".csv": _csv_writer, ".jsonl": _json_writer, ".parquet": _parquet_writer}
+    check_suffix(path)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with writers[path.suffix.lower()](partial) as write:
+            yield write
+        partial.replace(path)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def check_suffix(path: Path) -> None:
+    """Refuses a file of which nobody knows how to write it.
+
+    Raises:
+        SettingsError: Its ending is none of `SUFFIXES`.
+        MissingLibraryError: pyarrow, which writes parquet, is not installed.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise SettingsError(f"--out {path}: end the name in .csv, .jsonl or .parquet.")
+    if path.suffix.lower() == ".parquet":
+        require("pyarrow", "parquet")
+
+
+@contextmanager
+def _json_writer(path: Path) -> Iterator[Write]:
+    with path.open("w", encoding="utf-8") as file:
+        yield json_lines(file)
+
+
+@contextmanager
+def _csv_writer(path: Path) -> Iterator[Write]:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        header: list[str] = []
+
+        def write(own: Sequence[Row]) -> None:
+            for row in map(flat, own):
+                if not header:
+                    header.extend(row)
+                    table.writerow(header)
+                table.writerow(row.values())
+
+        yield write
+
+
+@contextmanager
+def _parquet_writer(path: Path) -> Iterator[Write]:
+    arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
+    waiting: list[Row] = []
+    open_writer: list[Any] = []
+
+    def flush() -> None:
+        table = arrow.Table.from_pylist(waiting)
+        if not open_writer:
+            # Columns of texts stay such if the first images were all left open.
+            kinds = [arrow.field(f.name, _kind(arrow, f.name, f.type)) for f in table.schema]
+            open_writer.append(parquet.ParquetWriter(path, arrow.schema(kinds)))
+        open_writer[0].write_table(table.cast(open_writer[0].schema))
+        waiting.clear()
+
+    def write(own: Sequence[Row]) -> None:
+        waiting.extend(map(flat, own))
+        if len(waiting) >= GROUP:
+            flush()
+
+    try:
+        yield write
+        if waiting or not open_writer:
+            flush()
+    finally:
+        for writer in open_writer:
+            writer.close()
+
+
+def _kind(arrow: Any, name: str, kind: Any) -> Any:
+    return arrow.string() if name in ("file", "class", "nearest") else kind
+
+
+class Table:
+    """Rows as lines of text whose columns stand below each other and fit a width.
+
+    Args:
+        model: what is known of the model, whose names the columns must have room for.
+        columns: to show, beside the file.
+        longest: number of characters of the longest file name.
+        width: of the terminal; None sets no limit.
+    """
+
+    def __init__(
+        self, model: Manifest, columns: Sequence[str], longest: int, width: int | None
+    ) -> None:
+        names = max(map(len, model.classes))
+        room = {"class": names, "probability": 5, "nearest": 7, "unusual": 7}
+        if model.branches:
+            room["nearest"] = max(7, *map(len, model.branches))
+        self._widths = {
+            name: max(room[name], len(_title(name))) for name in columns if name in room
+        }
+        self._top = "top" in columns
+        for kind in ("weights", "distances"):
+            if kind in columns:
+                self._widths |= {
+                    f"{kind[:-1]}_{b}": max(5, min(len(b), 12)) for b in model.branches
+                }
+        rest = 10_000 if width is None else width - sum(w + 2 for w in self._widths.values())
+        needed = max(4, longest)
+        if rest < min(needed, 20):  # what a narrow terminal can do without
+            for name in [name for name in self._widths if "_" in name]:
+                rest += self._widths.pop(name) + 2
+        if rest < min(needed, 20) and "class" in self._widths:
+            cut = min(self._widths["class"] - 5, 20 - rest)
+            self._widths["class"] -= max(0, cut)
+            rest += max(0, cut)
+        self._file = max(8, min(needed, rest))
+        self._width = width
+
+    @property
+    def head(self) -> str:
+        """The columns' titles."""
+        return self._line("file", {name: _title(name) for name in self._widths}, "")
+
+    def line(self, row: Row) -> str:
+        """One image."""
+        cells = flat(row)
+        texts = {name: _cell(name, cells.get(name)) for name in self._widths}
+        later = ", ".join(f"{o['class']} {o['probability']:.2f}" for o in row.get("top", [])[1:])
+        return self._line(row["file"], texts, later if self._top else "")
+
+    def _line(self, file: str, texts: dict[str, str], rest: str) -> str:
+        if len(file) > self._file:
+            file = "…" + file[len(file) - self._file + 1 :]  # the end tells more
+        cells = [file.ljust(self._file)]
+        for name, text in texts.items():
+            width = self._widths[name]
+            text = text if len(text) <= width else text[: width - 1] + "…"
+            cells.append(text.ljust(width) if name in ("class", "nearest") else text.rjust(width))
+        line = "  ".join([*cells, *([rest] if rest else [])]).rstrip()
+        too_long = self._width is not None and len(line) > self._width
+        return line[: (self._width or 1) - 1] + "…" if too_long else line
+
+
+def _title(name: str) -> str:
+    kind, _, domain = name.partition("_")
+    if kind == "distance":
+        return f"d. {domain}"
+    return domain or {"probability": "prob."}.get(kind, kind)
+
+
+def _cell(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    if name == "unusual":
+        return f"{value:.0f} %"
+    return f"{value:.2f}" if value < 1000 else f"{value:.0f}"

@@ -1,0 +1,53 @@
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import bne as library
+from tests.cli.command import bne, refusal
+
+Runs = dict[str, Path]
+
+
+def test_the_file_is_that_of_the_training(runs: Runs, here: Path) -> None:
+    said = bne("bundle", runs["bne"], "models/mine.bne").out
+    written = here / "models/mine.bne"
+    assert written.read_bytes() == (runs["bne"] / "model.bne").read_bytes()
+    images = library.load(written, "cpu").info.calibration.images
+    assert f"calibrated on {images} held-out images" in said
+
+
+def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None:
+    run = shutil.copytree(runs["bne"], here / "run")
+    result = json.loads((run / "result.json").read_text())
+    del result["analysis"]["calibration"]  # as in runs of earlier versions
+    (run / "result.json").write_text(json.dumps(result))
+    assert "not calibrated" in bne("bundle", run, "plain.bne").out
+    known = library.load(run, "cpu").info
+    bne("bundle", run, "mine.bne", "--data", runs["data"], "--device", "cpu", "--map", 2)
+    kept = library.load(here / "mine.bne", "cpu").info
+    assert (known.map, list(kept.map["branches"])) == (None, ["art", "sketch"])
+    assert sorted(one["domain"] for one in kept.map["images"]) == ["art"] * 2 + ["sketch"] * 2
+    found = kept.calibration
+    expected = library.load(runs["bne"], "cpu").info.calibration
+    assert found.percentiles == pytest.approx(expected.percentiles, rel=1e-4)
+    assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+
+
+def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:
+    other = shutil.copytree(runs["data"], here / "data")
+    (other / "art/cat").rename(other / "art/ant")
+    bare = shutil.copytree(runs["bne"] / "model", here / "bare")
+    before = sorted(here.rglob("*"))
+    for arguments, words in (
+        ((here / "nowhere", "x.bne"), "no such file or folder"),
+        ((runs["data"], "x.bne"), "is no model folder"),
+        ((runs["bne"], here), "is a folder; name a file"),
+        ((runs["bne"], "x.bne", "--data", other), "other classes"),
+        ((runs["bne"], "x.bne", "--map", 9), "name them with --data"),
+        ((runs["dnet"], "x.bne", "--data", runs["data"], "--map", 9), "measures no distances"),
+        ((bare, "x.bne", "--data", runs["data"]), "held out no images"),
+    ):
+        assert words in refusal("bundle", *arguments)
+    assert sorted(path for path in here.rglob("*") if "cache" not in str(path)) == before

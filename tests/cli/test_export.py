@@ -1,0 +1,34 @@
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import bne, refusal
+from tests.cli.test_predict import lines
+
+Runs = dict[str, Path]
+
+
+def test_an_exported_file_predicts(runs: Runs, here: Path) -> None:
+    said = bne("export", runs["deepall"], "out/model.onnx", "--preprocess", "--lean", 0.1).out
+    assert "logits as in PyTorch to" in said
+    command = ("predict", "out/model.onnx", runs["data"] / "photo", "--json")
+    found = lines(bne(*command).out)
+    own = ("predict", runs["deepall"], runs["data"] / "photo", "--json", "--lean", 0.1)
+    expected = lines(bne(*own).out)
+    assert [row["class"] for row in found] == [row["class"] for row in expected]
+    chances, others = ([row["probability"] for row in part] for part in (found, expected))
+    assert chances == pytest.approx(others, rel=1e-3)
+    assert "export it anew" in refusal(*command, "--lean", 0.1)
+    assert "has no branches" in refusal(*command, "--columns", "weights")
+
+
+def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:
+    for arguments, words in (
+        ((runs["bne"], "x.onnx", "--format", "tf"), "--format tf"),
+        ((runs["deepall"], "x.onnx", "--branch", "art"), "has no branches"),
+        ((runs["bne"], "x.onnx", "--branch", "art", "--lean", 0.2), "set lean to 0"),
+        ((runs["data"], "x.onnx"), "is no model folder"),
+        ((runs["bne"], here), "is a folder"),
+    ):
+        assert words in refusal("export", *arguments)
+    assert not list(here.iterdir())

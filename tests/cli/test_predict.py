@@ -1,0 +1,91 @@
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bne as library
+from tests.cli.command import bne, refusal
+from tests.data.test_archives import pack
+
+Runs = dict[str, Path]
+
+
+def lines(said: str) -> list[dict]:
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def test_json_says_what_the_library_says(runs: Runs) -> None:
+    files = sorted(runs["data"].glob("photo/*/*.png"))
+    expected = library.load(runs["bne"], "cpu").predict(files)
+    found = lines(bne("predict", runs["bne"] / "model.bne", *files, "--json", "--top", 2).out)
+    assert [row["file"] for row in found] == list(map(str, files))
+    assert [row["class"] for row in found] == list(expected.classes)
+    np.testing.assert_allclose(
+        [[one["probability"] for one in row["top"]] for row in found],
+        -np.sort(-expected.probabilities, 1),
+        rtol=1e-4,
+    )
+    assert [row["nearest"] for row in found] == list(expected.nearest_domains)
+    weights = [list(row["weights"].values()) for row in found]
+    np.testing.assert_allclose(weights, expected.weights, rtol=1e-4)
+    np.testing.assert_allclose([row["unusual"] for row in found], expected.unusual, atol=0.1)
+
+
+def test_all_sources_in_one_table(runs: Runs, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, three = sorted(runs["data"].glob("photo/cat/*.png"))[:3]
+    pack(here / "a.zip", {"in/it.png": one.read_bytes()})
+    (here / "list.csv").write_text(f"path\n{two}\n")
+    monkeypatch.setattr(sys, "stdin", io.StringIO(f"{three}\n"))
+    said = bne("predict", runs["deepall"], "a.zip", "list.csv", "-").out.splitlines()
+    assert said[0].split() == ["file", "class", "prob."]
+    assert [line.split()[0] for line in said[1:]] == ["a.zip/in/it.png", str(two), str(three)]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "deep/x.parquet", "x.jsonl"])
+def test_unreadable_files_are_told_and_the_rest_is_written(
+    runs: Runs, here: Path, name: str
+) -> None:
+    (here / "bad.png").write_bytes(b"no image")
+    said = bne("predict", runs["bne"], "bad.png", runs["data"] / "art", "--out", name, code=3)
+    assert "Skipped: bad.png" in said.err
+    assert "12 images" in said.err
+    assert said.out == ""
+    assert (here / name).stat().st_size > 100
+
+
+def test_images_below_a_probability_stay_open(runs: Runs) -> None:
+    command = ("predict", runs["bne"], runs["data"] / "photo", "--json", "--abstain")
+    sure = [row["probability"] for row in lines(bne(*command, 0).out)]
+    limit = sorted(sure)[6] + 1e-7
+    found = lines(bne(*command, limit).out)
+    assert [row["class"] is None for row in found] == [chance < limit for chance in sure]
+
+
+def test_modes_are_those_of_the_library(runs: Runs) -> None:
+    files = sorted(runs["data"].glob("photo/cat/*.png"))
+    modes = {"lean": 0.2, "mix": "statistics"}
+    expected = library.load(runs["bne"], "cpu", **modes).predict(files)
+    command = ("predict", runs["bne"], *files, "--json", "--lean", 0.2, "--mix", "statistics")
+    found = [row["probability"] for row in lines(bne(*command).out)]
+    np.testing.assert_allclose(found, expected.probabilities.max(1), rtol=1e-4)
+
+
+def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:
+    photos = runs["data"] / "photo"
+    for arguments, words in (
+        ((here / "absent.bne", photos), "no such file or folder"),
+        ((photos / "cat/0.png", photos), "is no model file"),
+        ((runs["bne"], "absent.png"), "absent.png: there is no such file"),
+        ((runs["bne"], photos, "--out", "x.txt"), "end the name in .csv"),
+        ((runs["bne"], photos, "--columns", "clas"), "the nearest is 'class'"),
+        ((runs["deepall"], photos, "--columns", "weights"), "has no branches"),
+        ((runs["deepall"], photos, "--mix", "centre"), "has no branches"),
+        ((runs["bne"], photos, "--out", "x.csv", "--device", "tpu"), "--device tpu"),
+        ((runs["bne"], photos, "--engine", "spark"), "choose local or ray"),
+        ((runs["bne"], photos, "--ray-address", "auto"), "needs --engine ray"),
+    ):
+        assert words in refusal("predict", *arguments)
+    assert not list(here.iterdir())

@@ -1,0 +1,170 @@
+"""Exported graphs, against the model in PyTorch; ONNX Runtime where torch cannot be imported."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bne
+from bne.data.sources import open_images
+from bne.deploy import export as exporting
+from bne.deploy.export import ExportError
+from bne.deploy.onnx import OnnxEngine
+from bne.deploy.pictures import find_pictures
+from bne.deploy.predict import predict
+from bne.errors import DataError, SettingsError
+
+Runs = dict[str, Path]
+MODES = [
+    ("bne", {"mix": "centre", "lean": 0.1}, {"places": True}),
+    ("dnet", {}, {}),
+]
+
+WITHOUT_TORCH = """
+import sys
+
+class Forbidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "torchvision", "onnx", "safetensors", "typer"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Forbidden())
+sys.argv[0] = "onnx"
+from bne.deploy.onnx import main
+code = main(sys.argv[1:])
+assert "torch" not in sys.modules
+sys.exit(code)
+"""
+
+
+@pytest.fixture(scope="module")
+def graph(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("export") / "model.onnx"
+    bne.load(runs["bne"], "cpu").to_onnx(path, preprocess=True)
+    return path
+
+
+@pytest.mark.parametrize(("method", "mode", "how"), MODES, ids=str)
+def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path) -> None:
+    model = bne.load(runs[method], "cpu", **mode)
+    assert model.export(tmp_path / "model.onnx", **how).difference < 1e-4
+    engine = OnnxEngine.load(tmp_path / "model.onnx")
+    pictures = find_pictures([runs["data"] / "photo"])  # some batches whole, one not
+    parts = zip(
+        predict(model.engine, model.info, pictures[:5]),
+        predict(engine, engine.model, pictures[:5]),
+        strict=True,
+    )
+    for ours, theirs in parts:
+        for one, other in zip(ours.answers.seen, theirs.answers.seen, strict=True):
+            assert (one is None) == (other is None)
+            if one is not None:
+                np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+
+
+def test_a_program_of_torch_answers_as_the_model(runs: Runs, tmp_path: Path) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    assert model.export(tmp_path / "model.pt2", "torch").difference < 1e-5
+    content = {"bne.json": ""}
+    program = torch.export.load(tmp_path / "model.pt2", extra_files=content).module()
+    assert json.loads(json.loads(content["bne.json"])["model"])["classes"] == ["cat", "dog"]
+    file = next(runs["data"].glob("photo/*/*.png"))
+    logits, weights, distances = program(model.engine.transform.file(file).repeat(3, 1, 1, 1))
+    expected = model.predict([file] * 3).seen
+    for found, own in zip((logits, weights, distances), expected, strict=True):
+        np.testing.assert_allclose(found.detach(), own, rtol=1e-5, atol=1e-5)
+
+
+def test_a_branch_is_a_plain_network_without_batch_norm(runs: Runs, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    model = bne.load(runs["bne"], "cpu", lean=0.0)
+    file = next(runs["data"].glob("photo/*/*.png"))
+    model.export(tmp_path / "one.onnx", branch="art")
+    kinds = {node.op_type for node in onnx.load(tmp_path / "one.onnx").graph.node}
+    assert "Conv" in kinds
+    assert "BatchNormalization" not in kinds
+    engine = OnnxEngine.load(tmp_path / "one.onnx")
+    (part,) = predict(engine, engine.model, find_pictures([file]))
+    plain = model.engine.method.net.to_plain("art").eval()
+    expected = plain(model.engine.transform.file(file)).detach()
+    np.testing.assert_allclose(part.answers.seen.logits, expected, rtol=1e-4, atol=1e-4)
+    assert part.answers.weights is None
+    model.export(tmp_path / "centre.pt2", "torch", branch="centre")
+
+
+def test_int8_costs_what_it_says(runs: Runs, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    model, images = bne.load(runs["bne"], "cpu", mix="centre", lean=0.0), open_images(runs["data"])
+    spent = model.export(tmp_path / "int8.onnx", preprocess=True, quantize=images).cost
+    graph = onnx.load(tmp_path / "int8.onnx").graph
+    small = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
+    assert sum(np.prod(one.dims) > 100 for one in small) >= 5  # the weights of every layer
+    engine = OnnxEngine.load(tmp_path / "int8.onnx")  # whose checksum is its own
+    pictures = find_pictures([runs["data"]])
+    right = {True: 0, False: 0}
+    for own in (False, True):
+        used = (engine, engine.model) if own else (model.engine, model.info)
+        for part in predict(*used, pictures):
+            names = [Path(name).parent.name for name in part.names]
+            right[own] += sum(n == c for n, c in zip(names, part.answers.classes, strict=True))
+    assert spent.images == len(pictures) // 2  # the others set the ranges
+    assert 0 <= spent.before <= right[False]
+    assert 0 <= spent.after <= right[True]
+
+
+def test_what_cannot_be_exported_is_one_sentence(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "model.onnx"
+    for method, mode, how, words in (
+        ("deepall", {}, {"branch": "art"}, "has no branches"),
+        ("bne", {}, {"branch": "arts"}, "the nearest is 'art'"),
+        ("bne", {"lean": 0.1}, {"branch": "art"}, "set lean to 0"),
+        ("bne", {}, {"format": "tflite"}, "onnx, torch"),
+        ("bne", {}, {"format": "torch", "quantize": open_images(runs["data"])}, "onnx alone"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            bne.load(runs[method], "cpu", **mode).export(file, **how)
+    monkeypatch.setattr(exporting, "TOLERANCE", -1)
+    with pytest.raises(ExportError, match="answers otherwise"):
+        bne.load(runs["deepall"], "cpu").export(file, "torch")
+    monkeypatch.setattr(torch.export, "export", None)
+    with pytest.raises(ExportError, match="small_cnn cannot be exported"):
+        bne.load(runs["deepall"], "cpu").export(file, "torch")
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_and_other_files_are_named(graph: Path, tmp_path: Path) -> None:
+    path, whole = tmp_path / "copy.onnx", graph.read_bytes()
+    for place in np.random.default_rng(0).integers(0, len(whole), 20).tolist():
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(DataError, match=r"copy\.onnx"):
+            OnnxEngine.load(path)
+    for content in (b"", whole[: len(whole) // 2], b"no graph"):
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=r"copy\.onnx"):
+            OnnxEngine.load(path)
+    with pytest.raises(DataError, match=r"absent\.onnx"):
+        OnnxEngine.load(tmp_path / "absent.onnx")
+
+
+def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_path: Path) -> None:
+    files = sorted(map(str, runs["data"].glob("photo/*/*.png")))
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    command = [sys.executable, "-c", WITHOUT_TORCH, str(graph), *files, str(tmp_path / "bad.png")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3, done.stderr
+    assert "Skipped: " in done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    expected = bne.load(runs["bne"], "cpu").predict(files)
+    assert [row["class"] for row in found] == list(expected.classes)
+    chances = [row["probability"] for row in found]
+    np.testing.assert_allclose(chances, expected.probabilities.max(1), rtol=1e-3)
+    np.testing.assert_allclose([r["unusual"] for r in found], expected.unusual, atol=0.5)
+    absent = [sys.executable, "-c", WITHOUT_TORCH, str(graph), "absent.png"]
+    done = subprocess.run(absent, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)

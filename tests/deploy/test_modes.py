@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bne
+from bne.errors import SettingsError
+
+Runs = dict[str, Path]
+
+
+@pytest.mark.parametrize(
+    "mode", [{"lean": 0.3}, {"mix": "statistics"}, {"mix": "centre", "lean": 0.1}, {"nearest": 1}]
+)
+def test_a_mode_changes_answers_and_is_kept(runs: Runs, mode: dict, tmp_path: Path) -> None:
+    files = sorted(runs["data"].glob("photo/*/*.png"))
+    mode = {"lean": 0.0, **mode}
+    before = bne.load(runs["bne"], "cpu", lean=0.0)
+    model = bne.load(runs["bne"], "cpu", **mode)
+    for key, value in mode.items():
+        assert getattr(model.engine.method.net, key) == value
+    found = model.predict(files).seen.logits
+    assert not np.allclose(found, before.predict(files).seen.logits, rtol=1e-4)
+    model.save(tmp_path / "model.bne")
+    again = bne.load(tmp_path / "model.bne", "cpu")
+    assert again.id == model.id != before.id
+    np.testing.assert_array_equal(again.predict(files).seen.logits, found)
+    back = bne.load(tmp_path / "model.bne", "cpu", lean=0.0, mix="logits", nearest=2)
+    np.testing.assert_allclose(
+        back.predict(files).seen.logits, before.predict(files).seen.logits, rtol=1e-4, atol=1e-6
+    )
+
+
+def test_a_plain_network_leans_too(runs: Runs) -> None:
+    files = sorted(runs["data"].glob("photo/*/*.png"))
+    logits = [bne.load(runs["deepall"], "cpu", lean=a).predict(files).seen.logits for a in (0, 0.5)]
+    assert not np.allclose(*logits, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "mode", "words"),
+    [
+        ("deepall", {"mix": "centre"}, "deepall has no branches"),
+        ("dnet", {"nearest": 1}, "dnet has no branches that are weighed by distances"),
+        ("bne", {"mix": "logit"}, "the nearest is 'logits'"),
+        ("bne", {"nearest": 3}, "choose 1 to 2"),
+        ("bne", {"lean": 2}, "lean 2"),
+        ("bne", {"lean": {"no": 0.1}}, "no batch-norm layer"),
+    ],
+)
+def test_what_a_model_cannot_do_is_one_sentence(runs: Runs, method, mode, words) -> None:
+    with pytest.raises(SettingsError, match=words):
+        bne.load(runs[method], "cpu", **mode)

@@ -1,0 +1,83 @@
+"""Many images: the same answers as one by one, and as the run recorded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bne
+from bne.data.cache import prepare
+from bne.data.feed import Feed
+from bne.data.sources import open_images
+from bne.deploy.pictures import find_pictures
+from bne.deploy.predict import predict
+from bne.inspection.observe import observe
+from bne.training.folder import read_training
+
+Runs = dict[str, Path]
+
+
+@pytest.mark.parametrize("method", ["bne", "deepall", "dnet"])
+def test_images_of_the_test_get_the_answers_that_were_recorded(
+    runs: Runs, method: str, tmp_path: Path
+) -> None:
+    model = bne.load(runs[method] / "model.bne", "cpu")
+    pictures = find_pictures([runs["data"] / "photo"])
+    parts = list(predict(model.engine, model.info, pictures))
+    said = {
+        Path(name).parent.name + "/" + Path(name).name: answer
+        for part in parts
+        for name, answer in zip(part.names, part.answers.classes, strict=True)
+    }
+    result = read_training(runs[method]).result
+    (record,) = (own.target["photo"] for own in result.leaning if own.share == result.lean)
+    right = sum(name.split("/")[0] == answer for name, answer in said.items())
+    assert (right, len(said)) == (record.correct, record.images)
+    images = open_images(runs["data"])
+    prepared = prepare(images, tmp_path, model.engine.size)
+    members = {"photo": images.indices_of(["photo"])}
+    seen = observe(
+        model.engine.method,
+        model.engine.transform,
+        model.classes,
+        prepared,
+        Feed(prepared, "cpu"),
+        members,
+    )
+    for number, answer in zip(seen.numbers.tolist(), seen.answers.tolist(), strict=True):
+        name = images.files[number].name.removeprefix("photo/")
+        assert said[name] == model.classes[answer]
+
+
+def test_images_that_cannot_be_read_are_left_out(runs: Runs, tmp_path: Path) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    files = sorted(runs["data"].glob("*/*/*.png"))[:20]
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    given = [*files[:3], tmp_path / "bad.png", *files[3:], tmp_path / "absent.png"]
+    parts = list(predict(model.engine, model.info, find_pictures(["-"], map(str, given))))
+    assert [name for part in parts for name in part.names] == list(map(str, files))
+    found = np.concatenate([part.answers.probabilities for part in parts])
+    np.testing.assert_allclose(found, model.predict(files).probabilities, rtol=1e-5)
+    problems = [problem for part in parts for problem in part.problems]
+    assert [str(tmp_path) in problem for problem in problems] == [True, True]
+    (only,) = predict(model.engine, model.info, find_pictures(["-"], [str(tmp_path / "bad.png")]))
+    assert only.names == []
+    assert only.answers is None
+
+
+def test_the_centre_measures_no_distances_unless_asked_to(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = bne.load(runs["bne"], "cpu", mix="centre", lean=0.0)
+    pictures = find_pictures([runs["data"] / "photo" / "cat"])
+    (with_places,) = predict(model.engine, model.info, pictures)
+    monkeypatch.setattr(model.engine.method.net, "_embed", None)  # the instance pass
+    (without,) = predict(model.engine, model.info, pictures, places=False)
+    assert without.answers.weights is without.answers.distances is None
+    assert with_places.answers.unusual is not None
+    np.testing.assert_allclose(with_places.answers.seen.logits, without.answers.seen.logits)
+    plain = model.engine.method.net.to_plain().eval()
+    expected = plain(model.engine.transform.file(Path(pictures[0].name)))
+    np.testing.assert_allclose(
+        without.answers.seen.logits[:1], expected.detach(), rtol=1e-4, atol=1e-5
+    )

@@ -1,0 +1,100 @@
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow import parquet
+
+import bne
+from bne.deploy import rows
+from bne.deploy.answers import Answers
+from bne.errors import SettingsError
+
+Runs = dict[str, Path]
+
+
+@pytest.fixture(scope="module")
+def answers(runs: Runs) -> Answers:
+    model = bne.load(runs["bne"], "cpu")
+    return model.predict(sorted(runs["data"].glob("photo/*/*.png")))
+
+
+def test_every_kind_of_file_holds_the_same(
+    answers: Answers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "GROUP", 5)
+    # The first ones are all open: a file must not take the column for an empty one.
+    answers = replace(answers, abstain=float(np.sort(answers.probabilities.max(1))[-1]))
+    made = rows.rows([f"{n}.png" for n in range(12)], answers, rows.COLUMNS, top=2)
+    order = sorted(range(12), key=lambda n: made[n]["class"] is not None)
+    made = [made[n] for n in order]
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        with rows.file_writer(tmp_path / name) as write:
+            for start in range(0, 12, 4):
+                write(made[start : start + 4])
+            assert not (tmp_path / name).exists()
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == made
+    flat = [rows.flat(row) for row in made]
+    assert parquet.read_table(tmp_path / "a.parquet").to_pylist() == flat
+    with (tmp_path / "a.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert read == [{k: "" if v is None else str(v) for k, v in row.items()} for row in flat]
+    one = flat[-1]
+    assert one["class"] == one["class_1"]
+    assert one["probability"] == one["probability_1"] > one["probability_2"]
+    assert one["weight_art"] + one["weight_sketch"] == pytest.approx(1)
+    nearer = one["distance_art"] < one["distance_sketch"]
+    assert one["nearest"] == ("art" if nearer else "sketch")
+
+
+def test_a_failure_leaves_no_file(answers: Answers, tmp_path: Path) -> None:
+    def interrupted():
+        yield from rows.rows(["a.png"] * 12, answers, ["class"])
+        raise KeyboardInterrupt
+
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        (tmp_path / name).write_text("before")
+        with pytest.raises(KeyboardInterrupt), rows.file_writer(tmp_path / name) as write:
+            write(interrupted())
+        assert (tmp_path / name).read_text() == "before"
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_a_table_fits_the_terminal(answers: Answers, width: int) -> None:
+    known = replace(answers.model, branches=("art", "a domain with a long name"))
+    shown = replace(answers, model=known)
+    columns = ("class", "probability", "top", "nearest", "weights", "unusual")
+    names = ["photographs/of/many/things/" * 3 + f"{n}.png" for n in range(12)]
+    made = rows.rows(names, shown, columns, top=2)
+    table = rows.Table(known, columns, max(map(len, names)), width)
+    lines = [table.head, *map(table.line, made)]
+    assert max(map(len, lines)) <= width
+    for name, row, line in zip(names, made, lines[1:], strict=True):
+        assert Path(name).name[-5:] in line
+        assert row["class"] in line
+        assert f"{row['probability']:.2f}" in line
+    whole = rows.Table(known, columns, max(map(len, names)), None)
+    assert names[0] in whole.line(made[0])
+    assert f"{made[0]['weights']['art']:.2f}" in whole.line(made[0])
+
+
+def test_columns_that_a_model_cannot_fill_are_refused(runs: Runs) -> None:
+    models = {name: bne.load(runs[name], "cpu").info for name in ("bne", "deepall", "dnet")}
+    assert "distances" not in rows.choose_columns(models["bne"], None, 1)
+    assert rows.choose_columns(models["bne"], ["distances"], 1) == ("distances",)
+    assert rows.choose_columns(models["deepall"], None, 2) == ("class", "probability", "top")
+    centre = replace(models["bne"], mix="centre")
+    assert rows.choose_columns(centre, None, 1) == ("class", "probability")
+    bare = replace(models["bne"], calibration=type(models["bne"].calibration)())
+    for model, column, words in (
+        (models["bne"], "wights", "the nearest is 'weights'"),
+        (models["deepall"], "weights", "has no branches"),
+        (models["dnet"], "unusual", "weighed by distances"),
+        (bare, "unusual", "not calibrated"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            rows.choose_columns(model, [column], 1)
