@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.methods import Method
+    from bne.training.events import Share
     from bne.training.folder import Training
     from bne.training.scores import Rule
 
@@ -144,10 +145,12 @@ def _of_run(training: Training, name: str) -> dict[str, Any]:
     epochs = choose(training.epochs) if any(e.phase == "train" for e in training.epochs) else {}
     result = training.result
     if epoch := epochs.get(rule):
-        share, scores = 0.0, {"target": epoch.target, "validation": epoch.validation}
+        share: Share = 0.0
+        scores = {"target": epoch.target, "validation": epoch.validation}
         if result and rule == "last":
+            kept = "learned" if isinstance(result.lean, dict) else result.lean
             for own in result.leaning:
-                if own.share == result.lean:
+                if own.share == kept:
                     share, scores = own.share, {k: getattr(own, k) for k in scores}
         found["accuracy"] = {"rule": rule, "lean": share} | {
             kind: {domain: vars(score) for domain, score in own.items()}
