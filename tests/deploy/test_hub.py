@@ -25,6 +25,23 @@ def test_a_folder_holds_what_the_hub_would(runs: Runs, method: str, tmp_path: Pa
     assert str(tmp_path) not in card.text
 
 
+def test_learned_shares_are_kept_and_told(data: Path, tmp_path: Path) -> None:
+    small = {"backbone": "small_cnn", "weights": None, "resize": 40, "batch_size": 4, "epoch": 2}
+    small |= {"head": {"epochs": 0}, "epochs": 1, "warmup": 0, "validation": 0.2}
+    options = {"method": "points", "options": {"learn_lean": True}, "cache": tmp_path / "cache"}
+    run = bne.train(data, "photo", device="cpu", out=tmp_path / "run", **options, **small)
+    model = bne.load(run.folder / "model.bne", "cpu")
+    assert model.info.lean == run.result.lean != {}
+    (learned,) = (own for own in run.result.leaning if own.share == "learned")
+    assert model.info.accuracy["target"]["photo"] == vars(learned.target["photo"])
+    files = sorted(data.glob("photo/*/*.png"))
+    names = [file.parent.name for file in files]
+    right = sum(map(str.__eq__, model.predict(files).classes, names))
+    assert right == learned.target["photo"].correct
+    model.save_pretrained(tmp_path / "repository")
+    assert "a learned share" in (tmp_path / "repository/README.md").read_text()
+
+
 def test_what_is_pushed_comes_back(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -148,7 +148,7 @@ def _of_run(training: Training, name: str) -> dict[str, Any]:
         share: Share = 0.0
         scores = {"target": epoch.target, "validation": epoch.validation}
         if result and rule == "last":
-            kept = result.lean if isinstance(result.lean, float | int) else "learned"
+            kept = "learned" if isinstance(result.lean, dict) else result.lean
             for own in result.leaning:
                 if own.share == kept:
                     share, scores = own.share, {k: getattr(own, k) for k in scores}

@@ -92,14 +92,16 @@ def _body(model: Manifest) -> Iterator[str]:
     yield "print(answers.classes, answers.probabilities, answers.nearest_domains)\n```\n"
     accuracy = model.accuracy
     if accuracy:
-        yield f"## Accuracy\n\nOf {RULES[accuracy['rule']]}, leaning by {accuracy['lean']:g}.\n"
+        share = accuracy["lean"]
+        words = "a learned share at each layer" if share == "learned" else f"a share of {share:g}"
+        yield f"## Accuracy\n\nOf {RULES[accuracy['rule']]}, leaning by {words}.\n"
         yield "| domain | images | correct | accuracy |\n| --- | ---: | ---: | ---: |"
         kinds = {"target": "unseen", "validation": "known, held-out images"}
-        for kind, words in kinds.items():
+        for kind, which in kinds.items():
             for domain, own in accuracy[kind].items():
-                share = 100 * own["correct"] / own["images"]
-                cells = (own["images"], own["correct"], f"{share:.1f} %")
-                yield f"| {domain} ({words}) | {' | '.join(map(str, cells))} |"
+                percent = 100 * own["correct"] / own["images"]
+                cells = (own["images"], own["correct"], f"{percent:.1f} %")
+                yield f"| {domain} ({which}) | {' | '.join(map(str, cells))} |"
         yield ""
     scale = model.calibration
     if scale.images:
