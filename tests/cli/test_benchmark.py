@@ -44,7 +44,8 @@ def test_a_whole_benchmark(data: Path, tmp_path: Path) -> None:
     recorded = ("--targets", "photo", "--rule", "last", "--benchmark", "pacs")
     said = bne(*command[:1], *command[3:], *recorded, "--format", "md")
     assert said.err == ""
-    last = [line for line in said.out.splitlines() if line.startswith("| ")][-1]
+    *_, last, leaning = [line for line in said.out.splitlines() if line.startswith("| ")]
+    assert leaning.startswith("| bne, leaning | ours, last |")
     assert last.startswith(f"| bne | ours, last | {float(cells['bne', 'last', 'photo']):.1f} |")
 
     report = bne(*command, "--seeds", 2, "--dry-run", "--json").json

@@ -40,6 +40,8 @@ SAME_WEIGHTS = "All images have the same weights: none is more confident or mixe
 def analyse(trained: Trained) -> dict[str, Any]:
     """Figures for the record of a run, ready for JSON, of all images of targets and sources.
 
+    They are of a network that does not lean, as the record's accuracies are.
+
     `target` has, by target domain, `accuracy`, `calibration_error`, `confusion` and, if branches
     are weighed, mean `weights`. `sources`, if branches are weighed, has by source domain mean
     `weights` and `similarity` of training images, `domain_accuracy` of training and of held-out
@@ -54,6 +56,7 @@ def analyse(trained: Trained) -> dict[str, Any]:
     held_out = {number for split in splits.values() for number in split.validation}
     if branches(trained.method):
         members |= {domain: [*split.train, *split.validation] for domain, split in splits.items()}
+    share, trained.method.lean = trained.method.lean, 0.0
     with autocast(effective(trained.recipe.precision, device), device):
         observed = observe(
             trained.method,
@@ -64,6 +67,7 @@ def analyse(trained: Trained) -> dict[str, Any]:
             members,
             held_out=held_out,
         )
+    trained.method.lean = share
     rows = observed.rows(targets)
     target = figures.answers(observed, rows)
     del target["reliability"]
