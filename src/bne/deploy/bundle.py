@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bne.core import distances
-from bne.deploy.calibration import Calibration
+from bne.deploy.answers import Calibration
 from bne.deploy.manifest import KEY, Manifest, envelope, opened
 from bne.errors import DataError, require
 from bne.inspection.observe import branches

@@ -11,8 +11,7 @@ import torch
 from bne.core.distances import uniform, wasserstein
 from bne.core.prediction import Prediction
 from bne.data.transform import upload
-from bne.deploy.answers import Seen
-from bne.deploy.calibration import Calibration
+from bne.deploy.answers import Calibration, Seen
 from bne.errors import DataError
 from bne.inspection.observe import branches
 from bne.training.scores import batches

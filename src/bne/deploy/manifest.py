@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from bne.deploy.calibration import Calibration
+from bne.deploy.answers import Calibration
 from bne.errors import DataError
 
 if TYPE_CHECKING:

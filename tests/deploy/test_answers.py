@@ -7,7 +7,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import softmax
 from sklearn.metrics import log_loss
 
-from bne.deploy.calibration import COLDEST, Calibration, fit_temperature
+from bne.deploy.answers import COLDEST, Calibration, fit_temperature
 
 
 def answers(heat: float, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
