@@ -19,7 +19,7 @@ from bne.methods import entries
 from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
 from bne.training import listeners
-from bne.training.scores import LABELS, RULES
+from bne.training.scores import LABELS, RULES, UNTESTED
 from tests.cli.command import bne, refusal
 from tests.pictures import write_pictures
 
@@ -234,9 +234,43 @@ def test_an_official_split_is_followed_unless_another_is_asked_for(data: Path, h
     assert not Path("faulty").exists()
 
 
-def test_without_data_or_target_it_says_so() -> None:
-    assert "--data" in bne("train", "--target", "sketch", *SMALL, code=2).err
-    assert "target is missing" in refusal("train")
+def test_without_data_it_says_so() -> None:
+    assert "--data" in bne("train", *SMALL, code=2).err
+
+
+def test_without_a_target_every_domain_is_trained_on_and_the_model_can_be_used(
+    data: Path, here: Path
+) -> None:
+    command = ("train", "--data", data, *SMALL)
+    said = bne(*command)
+    folder = here / "runs" / "default-bne-all-0"
+    assert UNTESTED in said.out
+    assert LABELS["oracle"] not in said.out
+    result = bne(*command, "--json").json  # of the finished run, which is read
+    assert (result["note"], result["target_images"]) == (UNTESTED, "none")
+    assert result["accuracy"] == {"last": {}, "validation": {}}
+    scores = result["epochs"][-1]["validation"]
+    assert list(scores) == ["art", "photo", "sketch"]
+    means = [100 * score["correct"] / score["images"] for score in scores.values()]
+    row = next(line for line in said.out.splitlines() if f" {LABELS['last']} " in line)
+    assert all(f" {mean:.1f} " in row for mean in means)
+    assert all(one["target"] == {} for one in result["leaning"])
+
+    answers = bne("predict", folder / "model.bne", data / "art" / "cat" / "0.png", "--json").out
+    assert set(json.loads(answers.splitlines()[0])["weights"]) == {"art", "photo", "sketch"}
+    evaluated = bne("evaluate", folder, "--data", data, "--device", "cpu", "--json").json
+    assert evaluated["trained_on"] == ["art", "photo", "sketch"]
+    bne("analyze", folder, "--data", data, "--device", "cpu", "--images", "4")
+    page = (folder / "analysis" / "index.html").read_text()
+    assert UNTESTED in page
+    assert "sketch, held out" in page
+
+
+def test_a_model_to_use_needs_images_that_test_it(data: Path, here: Path) -> None:
+    error = refusal("train", "--data", data, *SMALL, "--set", "validation=0")
+    assert "validation=0.1" in error
+    assert "--target" in refusal("train", "--data", data, *SMALL, "--method", "bne-adapt")
+    assert not list(here.iterdir())
 
 
 def test_a_dry_run_prints_a_recipe_that_gives_itself_again(data: Path, here: Path) -> None:

@@ -172,7 +172,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes"),
         ({"accumulate": 3}, "per_domain is 16, which accumulate=3 does not divide"),
         ({"sources": ["sketch"]}, "sketch is in target and in sources"),
-        ({"target": []}, "target is missing"),
+        ({"method": ""}, "method is missing"),
     ],
 )
 def test_what_is_wrong_in_a_setting_is_named(overrides: dict[str, object], expected: str) -> None:

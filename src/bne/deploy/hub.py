@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from bne.deploy.bundle import NAME
 from bne.errors import DataError
-from bne.training.scores import RULES
+from bne.training.scores import RULES, UNTESTED
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _body(model: Manifest) -> Iterator[str]:
                 percent = 100 * own["correct"] / own["images"]
                 cells = (own["images"], own["correct"], f"{percent:.1f} %")
                 yield f"| {domain} ({which}) | {' | '.join(map(str, cells))} |"
-        yield ""
+        yield "" if accuracy["target"] else f"\n{UNTESTED}\n"
     scale = model.calibration
     if scale.images:
         yield (

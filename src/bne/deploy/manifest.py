@@ -37,7 +37,8 @@ class Manifest:
         recipe: every setting of the run; empty if the run is not known.
         accuracy: scores of the epoch that the model is of: `rule` says which that is, `lean` at
             which share they were measured, a number or "learned"; `target` and `validation` have
-            correct answers and images per domain.
+            correct answers and images per domain. `target` is empty if no unseen domain was
+            tested.
         calibration: measured on held-out source images.
         map: points of images and domains in the plane, if wanted.
         bne: version that trained the model.

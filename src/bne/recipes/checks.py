@@ -46,8 +46,6 @@ def check_numbers(recipe: Recipe) -> None:
         SettingsError: Two contradict each other; the message names them.
     """
     train = recipe.train
-    if not recipe.target:
-        raise SettingsError("target names no domain; hold out at least one.")
     if train.epochs < 1:
         raise SettingsError("train.epochs is 0; it must be at least 1.")
     if train.warm_up > train.epochs:

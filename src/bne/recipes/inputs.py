@@ -36,7 +36,7 @@ class Inputs:
         recipe: with a validation that is no longer "auto".
         images: all there are.
         splits: of the source domains, by name.
-        target: all images of the domains held out.
+        target: all images of the domains held out, if any are.
         split_file: the official split that lies with the images, followed or not.
     """
 
@@ -66,7 +66,8 @@ class Inputs:
         Raises:
             DataError: There is one domain or class only, or a domain has no images or lacks a
                 class.
-            SettingsError: A domain is not there, or has too few images for a batch.
+            SettingsError: A domain is not there, or has too few images for a batch; or no image
+                tests the network, or the method needs a target and there is none.
         """
         check_numbers(recipe)
         recipe = settled(recipe, official=split_file is not None)
@@ -80,6 +81,11 @@ class Inputs:
                 )
         if recipe.patience is not None and not any(s.validation for s in splits.values()):
             raise SettingsError("patience needs images to validate on; hold some out.")
+        if not recipe.target and not any(s.validation for s in splits.values()):
+            raise SettingsError(
+                "Neither a target nor images for validation are held out, so that nothing would "
+                "test the network; hold out a share of the images, validation=0.1 for instance."
+            )
         target = {domain: tuple(images.indices_of([domain])) for domain in recipe.target}
         inputs = cls(recipe, images, splits, target, split_file)
         if not allow_gaps:
@@ -194,6 +200,11 @@ class Inputs:
 
 
 def _check_domains(recipe: Recipe, images: ImageSet) -> None:
+    if not recipe.target and find(recipe.method).method.uses_target:
+        raise SettingsError(
+            f"method {recipe.method} learns from unlabeled images of the target; name one "
+            "(--target)."
+        )
     if len(images.domains) == 1:
         raise DataError(
             f"The data has one domain only, {images.domains[0]}; add at least one, to train on one "

@@ -90,7 +90,7 @@ class Recipe:
 
     Attributes:
         method: its name, see `bne.methods.entries`.
-        target: the domains held out.
+        target: the domains held out; empty holds out none, for a model to use.
         options: of the method.
         sources: the domains to train on; empty takes all that are not held out.
         backbone: its name, see `bne.models.list_models`.
@@ -295,12 +295,11 @@ def to_recipe(settings: Settings) -> Recipe:
     """The recipe of checked settings, the rest being its defaults.
 
     Raises:
-        SettingsError: There is no method or no target.
+        SettingsError: There is no method.
     """
     recipe: Recipe = _replaced(Recipe(), settings)
-    for key in ("method", "target"):
-        if not getattr(recipe, key):
-            raise SettingsError(f"{key} is missing; give it in the recipe or on the command line.")
+    if not recipe.method:
+        raise SettingsError("method is missing; give it in the recipe or on the command line.")
     return recipe
 
 
