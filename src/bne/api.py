@@ -150,7 +150,7 @@ def resolve(
     images = open_images(data)
     own = {"target": parse_names(target, images.domains)} if target else {}
     chosen = load(recipe, {**settings, **own})
-    return Inputs.of(chosen, images, official_split(images, data), allow_gaps=allow_gaps)
+    return Inputs.of(chosen, images, official_split(data), allow_gaps=allow_gaps)
 
 
 def parse_names(names: str | Sequence[str], known: Collection[str] = ()) -> list[str]:

@@ -14,7 +14,7 @@ from types import FrameType
 import pytest
 import yaml
 
-from bne import cli
+from bne import api, cli
 from bne.methods import entries
 from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
@@ -264,6 +264,39 @@ def test_without_a_target_every_domain_is_trained_on_and_the_model_can_be_used(
     page = (folder / "analysis" / "index.html").read_text()
     assert UNTESTED in page
     assert "sketch, held out" in page
+
+
+def test_groups_stay_together_by_pattern_and_by_column(data: Path, here: Path) -> None:
+    """Eight pictures of each class, 0.png to 7.png, are of two patients each."""
+    root = here / "root"
+    for file in sorted(data.glob("*/*/*.png")):
+        place = root / file.relative_to(data)
+        place = place.with_stem(f"patient{int(file.stem) // 2}_{file.stem}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+    command = ("train", "--target", "sketch", *SMALL, "--json", "--set", "validation=0.25")
+    said = bne(*command, "--data", root, "--group", r"patient(\d+)", "--out", "pattern")
+    assert said.err.startswith("Held out for validation: 8 of 32 source images, 25 % of every ")
+    assert said.json["recipe"]["group"] == r"patient(\d+)"
+
+    names = [file.relative_to(root).as_posix() for file in sorted(root.glob("*/*/*.png"))]
+    rows = [(name, *name.split("/")) for name in names]
+    lines = [f"{n},{label},{d},{d}/{f[7]}" for n, d, label, f in rows]
+    table = root / "images.csv"
+    table.write_text("\n".join(["path,class,domain,group", *lines]))
+    small = {"backbone": "small_cnn", "weights": None, "per_domain": 4, "validation": 0.25}
+    inputs = api.resolve(table, "sketch", "default", small)
+    assert len({inputs.groups[n] for own in inputs.train.values() for n in own}) == 6
+    held_out = {inputs.groups[n] for own in inputs.validation.values() for n in own}
+    assert len(held_out) == 2  # one patient of each source
+
+    shared = [
+        line.rpartition(",")[0] + f",{row[3][7]}" for line, row in zip(lines, rows, strict=True)
+    ]
+    table.write_text("\n".join(["path,class,domain,group", *shared]))
+    error = refusal(*command, "--data", table)
+    assert "The group 0 is on both sides of the split, with art/cat/" in error
+    assert "matches no file name" in refusal(*command, "--data", root, "--group", r"case(\d+)")
 
 
 def test_a_model_to_use_needs_images_that_test_it(data: Path, here: Path) -> None:

@@ -295,6 +295,7 @@ def benchmark(
         ),
     ] = None,
     weights: common.Weights = None,
+    group: common.Group = None,
     settings: common.Settings = None,
     out: Annotated[Path, typer.Option(help="The folder of the runs' own folders.")] = Path(
         "runs/benchmark"
@@ -375,7 +376,7 @@ def benchmark(
     file = records or out / "records.jsonl"
     known = read(file)
     images = open_images(data) if data else None
-    split_file = official_split(images, data) if data and images else None
+    split_file = official_split(data) if data else None
     recorded = dict.fromkeys(tuple(record.settings["target"]) for record in known)
     experiment = choose(
         table=table,
@@ -389,7 +390,7 @@ def benchmark(
     items = plan(
         experiment,
         seeds,
-        common.parse_settings(settings or []),
+        {**common.parse_settings(settings or []), **({"group": group} if group else {})},
         weights=weights,
         images=images,
         official=split_file is not None if images else official_by_records(experiment, known),

@@ -79,7 +79,7 @@ def _measured(
     if images.classes != model.classes:
         raise DataError(f"{data} has other classes than the model; name the data of its run.")
     prepared = common.prepare(images, data, cache, engine.size, skip_bad=False, show=True)
-    training, split_file = read_training(run), official_split(images, data)
+    training, split_file = read_training(run), official_split(data)
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:
         raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")

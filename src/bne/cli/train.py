@@ -154,6 +154,7 @@ def train(
         int | None, typer.Option(min=0, help="Of all that is random.", show_default="the recipe's")
     ] = None,
     weights: common.Weights = None,
+    group: common.Group = None,
     lean: Annotated[
         str | None,
         typer.Option(
@@ -204,7 +205,7 @@ def train(
     from bne.recipes.files import load
     from bne.recipes.schema import checked, nested
 
-    flags = {"method": method, "seed": seed, "weights": weights}
+    flags = {"method": method, "seed": seed, "weights": weights, "group": group}
     given = {key: value for key, value in flags.items() if value is not None}
     leaning = [] if lean is None else [f"lean={lean}"]
     chosen = {**common.parse_settings([*(settings or []), *leaning]), **given}

@@ -104,6 +104,9 @@ class Recipe:
         epoch: steps in an epoch, as `bne.data.batches.DomainBatches` takes it.
         validation: "official", the benchmark's own split; the share of each source domain held out;
             or "auto", the official split if the data have one and a share of 10 % if not.
+        group: a regular expression on file names whose parentheses match what images of one patient
+            or video share: no split parts these. None takes the column `group` of a table, if there
+            is one; see `bne.data.groups.groups_of`.
         augmentation: of training images.
         flip: whether to mirror every other training image.
         resize: height and width images are resized to before they are cropped.
@@ -134,6 +137,7 @@ class Recipe:
     accumulate: int = 1
     epoch: Literal["largest", "smallest"] | int = "largest"
     validation: Literal["auto", "official"] | float = "auto"
+    group: str | None = None
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
     flip: bool = True
     resize: int = 256

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
+from bne.data.groups import groups_of
 from bne.errors import BneError, DataError, TrainingError
 from bne.recipes.files import dump, parse
 from bne.recipes.inputs import split_sources
@@ -331,7 +332,7 @@ def held_out_images(
         recipe = replace(to_recipe(checked(training.settings)), sources=tuple(seen))
         if recipe.validation == "official" and split_file is None:
             raise DataError("The benchmark's own split does not lie with the data.")
-        splits = split_sources(recipe, images, split_file)
+        splits = split_sources(recipe, images, split_file, groups_of(images, recipe.group))
         for domain, score in recorded.items():
             here = len(splits[domain].validation) if domain in splits else score.images
             if score.images != here:
