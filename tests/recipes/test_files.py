@@ -33,7 +33,8 @@ def test_every_shipped_recipe_loads_with_all_its_rows(name: str) -> None:
     assert experiment.title != name
     for row in experiment.rows or [None]:
         recipe = experiment.recipe({"target": ["sketch"]}, row)
-        assert recipe.method == (row.settings["method"] if row else "bne")
+        own = row.settings if row else experiment.settings
+        assert recipe.method == own.get("method", "bne")
     titles = [row.title for row in experiment.rows]
     assert len(set(titles)) == len(titles)
 
