@@ -6,13 +6,16 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
+from bne.benchmark.plan import Item, kind
 from bne.benchmark.reference import SUMMARIES
-from bne.benchmark.tables import accuracy_table, signed
+from bne.benchmark.tables import LEANING, accuracy_table, signed
+from bne.recipes.schema import Recipe
 from bne.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from bne.benchmark.records import Record
     from bne.benchmark.tables import Cell, Found
     from bne.training.scores import Rule
 
@@ -126,6 +129,36 @@ def expectations(found: Found, rules: Sequence[Rule]) -> list[Expectation]:
             )
         )
     return made
+
+
+def expected_of(
+    settings: Mapping[str, Any], domains: Collection[str], records: Iterable[Record], *, leans: bool
+) -> Expectation | None:
+    """What to expect of a model, from records of the same settings with each domain left out.
+
+    Args:
+        settings: of the model's run, as `bne.training.identity.settings_of` gives them.
+        domains: that the model was trained on.
+        records: of any runs.
+        leans: whether the model leans on each image's own statistics.
+
+    Returns:
+        None if there are no records of its settings with each of its domains left out.
+    """
+    base = {**settings, "method": "deepall", "options": {}}
+    kinds = {kind(settings), kind(base)}
+    found: Found = [
+        (
+            Item("", own["method"], Recipe(own["method"], tuple(own["target"]), seed=own["seed"])),
+            one,
+        )
+        for one in records
+        for own in [one.settings]
+        if kind(own) in kinds and set(own["target"]) <= set(domains)
+    ]
+    row = settings["method"] + (LEANING if leans else "")
+    told = next((one for one in expectations(found, ["last"]) if one.row == row), None)
+    return told if told and set(told.domains) == set(domains) else None
 
 
 def _gain(own: Sequence[Cell], base: Sequence[Cell]) -> Interval | None:

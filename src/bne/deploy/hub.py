@@ -102,7 +102,9 @@ def _body(model: Manifest) -> Iterator[str]:
                 percent = 100 * own["correct"] / own["images"]
                 cells = (own["images"], own["correct"], f"{percent:.1f} %")
                 yield f"| {domain} ({which}) | {' | '.join(map(str, cells))} |"
-        yield "" if accuracy["target"] else f"\n{UNTESTED}\n"
+        yield "" if accuracy["target"] or model.expected else f"\n{UNTESTED}\n"
+    if model.expected:
+        yield f"{model.expected['sentence']}\n"
     scale = model.calibration
     if scale.images:
         yield (
