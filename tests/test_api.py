@@ -56,11 +56,23 @@ def test_what_is_wrong_is_said_before_anything_is_written(data: Path, here: Path
         ({"target": "photo", "lerning_rate": 1}, "lerning_rate is no setting"),
         ({"target": "photo", "device": "gpu"}, "device gpu"),
         ({"target": "photo", "out": data / "runs"}, "lies within the data"),
-        ({}, "target is missing"),
+        ({"validation": 0}, "Neither a target nor images for validation"),
     ):
         with pytest.raises(SettingsError, match=words):
             bne.train(data, **{"device": "cpu", **SMALL, **arguments})
     assert not list(here.iterdir())
+
+
+def test_without_a_target_only_held_out_images_are_scored(data: Path) -> None:
+    run = bne.train(data, device="cpu", **SMALL)
+    assert run.folder == Path("runs/default-bne-all-0")
+    assert run.accuracy is None
+    scores = run.result.epochs[-1].validation
+    assert run.validation_accuracy == sum(s.accuracy for s in scores.values()) / 3
+    model = run.model("cpu")
+    assert model.domains == ("art", "photo", "sketch")
+    assert model.info.accuracy["target"] == {}
+    assert set(model.info.accuracy["validation"]) == set(model.domains)
 
 
 def test_progress_and_notes_are_shown_if_asked_for(data: Path, here: Path, capsys) -> None:

@@ -34,11 +34,27 @@ class TrainedRun:
     notes: tuple[str, ...] = ()
 
     @property
-    def accuracy(self) -> float:
-        """On all images of the target, in percent, of the network of the last epoch."""
+    def accuracy(self) -> float | None:
+        """On all images of the target, in percent, of the network of the last epoch.
+
+        None if no domain was held out: no unseen domain was tested.
+        """
         from bne.training.scores import pooled
 
-        return pooled(self.result.accuracy["last"].values()).accuracy
+        scores = self.result.accuracy["last"]
+        return pooled(scores.values()).accuracy if scores else None
+
+    @property
+    def validation_accuracy(self) -> float | None:
+        """On held-out images of the domains trained on, mean over domains, in percent.
+
+        It is of the network of the last epoch, and says little of new domains. None if no images
+        were held out.
+        """
+        from bne.training.scores import last, mean_accuracy
+
+        scores = last(self.result.epochs).validation
+        return mean_accuracy(scores) if scores else None
 
     def model(self, device: str = "auto") -> Classifier:
         """The network of the last epoch, ready for use."""
@@ -62,9 +78,13 @@ def train(
 ) -> TrainedRun:
     """Trains a network on some domains and tests it on one it has never seen: `bne train`.
 
+    Without a target it trains on all domains, for a model to use, and tests held-out images of
+    each.
+
     Args:
         data: a folder, a CSV or a dataset, as `bne.data.sources.open_images` takes it.
-        target: the domain held out, or several, in a list or joined by commas.
+        target: the domain held out, or several, in a list or joined by commas; by default the
+            recipe's, and none if it has none.
         recipe: the name of one that comes with the package, or a .yaml file.
         out: the run's folder; `runs/recipe-method-target-seed` by default. One that holds this very
             run, finished, is read and nothing is trained.
@@ -130,7 +150,7 @@ def resolve(
     images = open_images(data)
     own = {"target": parse_names(target, images.domains)} if target else {}
     chosen = load(recipe, {**settings, **own})
-    return Inputs.of(chosen, images, official_split(images, data), allow_gaps=allow_gaps)
+    return Inputs.of(chosen, images, official_split(data), allow_gaps=allow_gaps)
 
 
 def parse_names(names: str | Sequence[str], known: Collection[str] = ()) -> list[str]:
@@ -181,7 +201,7 @@ def show_notes(inputs: Iterable[Inputs]) -> None:
 
 def _name(recipe: str, inputs: Inputs) -> str:
     chosen = inputs.recipe
-    target = "+".join(chosen.target).replace("/", "-")  # a CSV may name a domain anything
+    target = "+".join(chosen.target).replace("/", "-") or "all"  # a CSV may name a domain anything
     return f"{recipe}-{chosen.method}-{target}-{chosen.seed}"
 
 

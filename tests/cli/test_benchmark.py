@@ -44,9 +44,15 @@ def test_a_whole_benchmark(data: Path, tmp_path: Path) -> None:
     recorded = ("--targets", "photo", "--rule", "last", "--benchmark", "pacs")
     said = bne(*command[:1], *command[3:], *recorded, "--format", "md")
     assert said.err == ""
-    *_, last, leaning = [line for line in said.out.splitlines() if line.startswith("| ")]
-    assert leaning.startswith("| bne, leaning | ours, last |")
+    (last,) = [line for line in said.out.splitlines() if line.startswith("| bne |")]
     assert last.startswith(f"| bne | ours, last | {float(cells['bne', 'last', 'photo']):.1f} |")
+
+    # What to expect at a new domain is told to programs and to people.
+    expected = {one["row"]: one for one in bne(*command, "--json").json["expected"]}
+    assert expected["bne"]["accuracy"]["mean"] == pytest.approx(mean)
+    base = sum(float(cells["deepall", "last", d]) for d in ("art", "photo", "sketch")) / 3
+    assert expected["bne"]["gain"]["mean"] == pytest.approx(mean - base)
+    assert expected["bne"]["sentence"] in bne(*command).out
 
     report = bne(*command, "--seeds", 2, "--dry-run", "--json").json
     assert (report["runs"], len(report["to_do"])) == (12, 6)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import bne as library
-from tests.cli.command import bne, refusal
+from tests.cli.command import SETTINGS, bne, refusal
 
 Runs = dict[str, Path]
 
@@ -35,6 +35,28 @@ def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
 
 
+def test_a_model_carries_what_to_expect_at_a_new_domain(runs: Runs, here: Path) -> None:
+    data = runs["data"]
+    methods = ("--methods", "deepall,bne", "--no-analyze", "--json")
+    told = bne("benchmark", "--data", data, *SETTINGS, *methods, "--out", "study").json["expected"]
+    bne("train", "--data", data, *SETTINGS, "--out", "run", "--no-tensorboard")
+    leans = ", leaning" if library.load(here / "run", "cpu").info.lean else ""
+    (wanted,) = [one for one in told if one["row"] == f"bne{leans}"]
+    said = bne("bundle", "run", "mine.bne", "--records", "study/records.jsonl")
+    assert wanted["sentence"] in said.out
+    model = library.load(here / "mine.bne", "cpu")
+    assert json.loads(json.dumps(model.info.expected)) == wanted
+    picture = next(data.glob("photo/*/*.png"))
+    assert wanted["sentence"] in bne("predict", "mine.bne", picture, "--json").err
+    model.save_pretrained(here / "hub")
+    assert wanted["sentence"] in (here / "hub/README.md").read_text()
+    # A run that left a domain out is another model, and so is one of other settings.
+    for other in (runs["bne"], runs["deepall"]):
+        error = refusal("bundle", other, "x.bne", "--records", "study/records.jsonl")
+        assert "leave out each of its domains" in error
+    assert not (here / "x.bne").exists()
+
+
 def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:
     other = shutil.copytree(runs["data"], here / "data")
     (other / "art/cat").rename(other / "art/ant")
@@ -46,6 +68,7 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["bne"], here), "is a folder; name a file"),
         ((runs["bne"], "x.bne", "--data", other), "other classes"),
         ((runs["bne"], "x.bne", "--map", 9), "name them with --data"),
+        ((runs["bne"], "x.bne", "--records", "r.jsonl", "--lean", 0), "as it was trained"),
         ((runs["dnet"], "x.bne", "--data", runs["data"], "--map", 9), "measures no distances"),
         ((bare, "x.bne", "--data", runs["data"]), "held out no images"),
     ):

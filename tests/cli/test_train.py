@@ -14,17 +14,17 @@ from types import FrameType
 import pytest
 import yaml
 
-from bne import cli
+from bne import api, cli
 from bne.methods import entries
 from bne.recipes.files import load, names
 from bne.recipes.schema import Recipe
 from bne.training import listeners
-from bne.training.scores import LABELS, RULES
+from bne.training.scores import LABELS, RULES, UNTESTED
 from tests.cli.command import bne, refusal
 from tests.pictures import write_pictures
 
 PACKAGE = f"{Path(cli.__file__).parents[1]}{os.sep}"
-FILES, FILES_OF_A_STEP = 60, 13
+FILES, FILES_OF_A_STEP = 62, 13
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
     *("--set", "per_domain=4", "--set", "epoch=2"),
@@ -234,9 +234,76 @@ def test_an_official_split_is_followed_unless_another_is_asked_for(data: Path, h
     assert not Path("faulty").exists()
 
 
-def test_without_data_or_target_it_says_so() -> None:
-    assert "--data" in bne("train", "--target", "sketch", *SMALL, code=2).err
-    assert "target is missing" in refusal("train")
+def test_without_data_it_says_so() -> None:
+    assert "--data" in bne("train", *SMALL, code=2).err
+
+
+def test_without_a_target_every_domain_is_trained_on_and_the_model_can_be_used(
+    data: Path, here: Path
+) -> None:
+    command = ("train", "--data", data, *SMALL)
+    said = bne(*command)
+    folder = here / "runs" / "default-bne-all-0"
+    assert UNTESTED in said.out
+    assert LABELS["oracle"] not in said.out
+    result = bne(*command, "--json").json  # of the finished run, which is read
+    assert (result["note"], result["target_images"]) == (UNTESTED, "none")
+    assert result["accuracy"] == {"last": {}, "validation": {}}
+    scores = result["epochs"][-1]["validation"]
+    assert list(scores) == ["art", "photo", "sketch"]
+    means = [100 * score["correct"] / score["images"] for score in scores.values()]
+    row = next(line for line in said.out.splitlines() if f" {LABELS['last']} " in line)
+    assert all(f" {mean:.1f} " in row for mean in means)
+    assert all(one["target"] == {} for one in result["leaning"])
+
+    answers = bne("predict", folder / "model.bne", data / "art" / "cat" / "0.png", "--json").out
+    assert set(json.loads(answers.splitlines()[0])["weights"]) == {"art", "photo", "sketch"}
+    evaluated = bne("evaluate", folder, "--data", data, "--device", "cpu", "--json").json
+    assert evaluated["trained_on"] == ["art", "photo", "sketch"]
+    bne("analyze", folder, "--data", data, "--device", "cpu", "--images", "4")
+    page = (folder / "analysis" / "index.html").read_text()
+    assert UNTESTED in page
+    assert "sketch, held out" in page
+
+
+def test_groups_stay_together_by_pattern_and_by_column(data: Path, here: Path) -> None:
+    """Eight pictures of each class, 0.png to 7.png, are of two patients each."""
+    root = here / "root"
+    for file in sorted(data.glob("*/*/*.png")):
+        place = root / file.relative_to(data)
+        place = place.with_stem(f"patient{int(file.stem) // 2}_{file.stem}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, place)
+    command = ("train", "--target", "sketch", *SMALL, "--json", "--set", "validation=0.25")
+    said = bne(*command, "--data", root, "--group", r"patient(\d+)", "--out", "pattern")
+    assert said.err.startswith("Held out for validation: 8 of 32 source images, 25 % of every ")
+    assert said.json["recipe"]["group"] == r"patient(\d+)"
+
+    names = [file.relative_to(root).as_posix() for file in sorted(root.glob("*/*/*.png"))]
+    rows = [(name, *name.split("/")) for name in names]
+    lines = [f"{n},{label},{d},{d}/{f[7]}" for n, d, label, f in rows]
+    table = root / "images.csv"
+    table.write_text("\n".join(["path,class,domain,group", *lines]))
+    small = {"backbone": "small_cnn", "weights": None, "per_domain": 4, "validation": 0.25}
+    inputs = api.resolve(table, "sketch", "default", small)
+    assert len({inputs.groups[n] for own in inputs.train.values() for n in own}) == 6
+    held_out = {inputs.groups[n] for own in inputs.validation.values() for n in own}
+    assert len(held_out) == 2  # one patient of each source
+
+    shared = [
+        line.rpartition(",")[0] + f",{row[3][7]}" for line, row in zip(lines, rows, strict=True)
+    ]
+    table.write_text("\n".join(["path,class,domain,group", *shared]))
+    error = refusal(*command, "--data", table)
+    assert "The group 0 is on both sides of the split, with art/cat/" in error
+    assert "matches no file name" in refusal(*command, "--data", root, "--group", r"case(\d+)")
+
+
+def test_a_model_to_use_needs_images_that_test_it(data: Path, here: Path) -> None:
+    error = refusal("train", "--data", data, *SMALL, "--set", "validation=0")
+    assert "validation=0.1" in error
+    assert "--target" in refusal("train", "--data", data, *SMALL, "--method", "bne-adapt")
+    assert not list(here.iterdir())
 
 
 def test_a_dry_run_prints_a_recipe_that_gives_itself_again(data: Path, here: Path) -> None:

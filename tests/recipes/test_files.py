@@ -27,16 +27,14 @@ def of_row(table: str, title: str, **overrides: object):
     return experiment.recipe({"target": experiment.targets[0], **overrides}, row)
 
 
-OWN = {"head-only": "head-only"}  # methods of recipes without rows
-
-
 @pytest.mark.parametrize("name", names())
 def test_every_shipped_recipe_loads_with_all_its_rows(name: str) -> None:
     experiment = load_experiment(name)
     assert experiment.title != name
     for row in experiment.rows or [None]:
         recipe = experiment.recipe({"target": ["sketch"]}, row)
-        assert recipe.method == (row.settings["method"] if row else OWN.get(name, "bne"))
+        own = row.settings if row else experiment.settings
+        assert recipe.method == own.get("method", "bne")
     titles = [row.title for row in experiment.rows]
     assert len(set(titles)) == len(titles)
 
@@ -175,7 +173,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes"),
         ({"accumulate": 3}, "per_domain is 16, which accumulate=3 does not divide"),
         ({"sources": ["sketch"]}, "sketch is in target and in sources"),
-        ({"target": []}, "target is missing"),
+        ({"method": ""}, "method is missing"),
     ],
 )
 def test_what_is_wrong_in_a_setting_is_named(overrides: dict[str, object], expected: str) -> None:

@@ -107,9 +107,9 @@ def test_what_does_not_is_named(images: ImageSet, overrides: dict, expected: str
 
 def test_the_official_split_is_recognised_beside_the_data(tmp_path: Path) -> None:
     images = pacs(tmp_path, 3)
-    assert official_split(images, tmp_path) is None
+    assert official_split(tmp_path) is None
     table = split_table(tmp_path, 3, "2.png")
-    assert official_split(images, tmp_path) == table
+    assert official_split(tmp_path) == table
     check(images, table, validation="official", per_domain=4)
     with pytest.raises(SettingsError, match="per_domain is 5, but art_painting has 4 images"):
         check(images, table, validation="official", per_domain=5)
@@ -127,14 +127,14 @@ def test_a_faulty_official_split_is_not_passed_over(tmp_path: Path) -> None:
         table.write_text(content)
         for validation in ("official", "auto"):
             with pytest.raises(DataError, match=message):
-                check(images, official_split(images, tmp_path), validation=validation)
-        check(images, official_split(images, tmp_path), validation=0.2)
+                check(images, official_split(tmp_path), validation=validation)
+        check(images, official_split(tmp_path), validation=0.2)
 
 
 def test_some_domains_of_a_benchmark_are_enough(tmp_path: Path) -> None:
     images = open_images(write(tmp_path, *names("cartoon photo", "cat dog", 5)))
     table = split_table(tmp_path, 5, "0.png", "1.png")
-    assert official_split(images, tmp_path) == table
+    assert official_split(tmp_path) == table
     check(images, table, target=["photo"], validation="official", per_domain=6)
     with pytest.raises(SettingsError, match="per_domain is 7, but cartoon has 6 images"):
         check(images, table, target=["photo"], per_domain=7)
@@ -146,7 +146,7 @@ def test_a_csv_beside_the_official_split_follows_it(tmp_path: Path) -> None:
     (tmp_path / "images.csv").write_text("\n".join(["path,class,domain", *rows]))
     split_table(tmp_path, 4, "0.png", "1.png")
     images = open_images(tmp_path / "images.csv")
-    table = official_split(images, tmp_path / "images.csv")
+    table = official_split(tmp_path / "images.csv")
     check(images, table, per_domain=4)
     with pytest.raises(SettingsError, match="has 4 images to train on"):
         check(images, table, per_domain=5)
@@ -162,14 +162,20 @@ def test_a_domain_without_images_is_refused(images: ImageSet, domain: str, messa
         check(images.select(others), allow_gaps=True)
 
 
-def test_a_split_beside_other_data_is_not_taken_for_official(images, tmp_path: Path) -> None:
-    split_table(tmp_path, 0)
-    assert official_split(images, tmp_path) is None
+def test_a_split_beside_other_data_is_followed_too(images: ImageSet, tmp_path: Path) -> None:
+    held_out = {"art/cat/0.png", "photo/dog/3.png"}
+    rows = [(f.name, "crossval" if f.name in held_out else "train") for f in images.files]
+    lines = [f"{name.replace('/', ',', 1)},{part}" for name, part in rows]
+    (tmp_path / "split.csv").write_text("\n".join(["domain,file,split", *lines]))
+    inputs = check(images, official_split(tmp_path))
+    found = {images.files[n].name for numbers in inputs.validation.values() for n in numbers}
+    assert (inputs.recipe.validation, found) == ("official", held_out)
+    assert official_split(tmp_path / "split.csv") is None  # which would be the images themselves
 
 
 def test_pacs_and_its_split(shared: Path) -> None:
     images = open_images(shared / "data" / "pacs")
-    table = official_split(images, shared / "data" / "pacs")
+    table = official_split(shared / "data" / "pacs")
     recipe = load("pacs-resnet18", {"target": ["sketch"], "weights": None})
     inputs = Inputs.of(recipe, images, table)
     with table.open() as file:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bne.benchmark.execute import Outcome
+from bne.benchmark.expectation import expectations
 from bne.benchmark.plan import choose, plan
 from bne.benchmark.records import read
 from bne.benchmark.render import result_grid
@@ -48,6 +49,15 @@ def test_a_lead_is_taken_seed_by_seed(other, seeds: int, clear: bool) -> None:
     assert lead.clear == clear
     page = written(experiment(), found)
     assert f"+{gap[0]:.1f}" + (f" ± {gap[1]:.1f}" if seeds > 1 else " points") in page
+
+
+def test_the_page_says_what_to_expect_at_a_new_domain() -> None:
+    found = benchmark({"DA": FAR, "ours": BNE}, {"DA": "deepall"})
+    page = html.unescape(benchmark_page(experiment(), found))
+    told = [one for rule in ("last", "validation") for one in expectations(found, [rule])]
+    assert len(told) == 4
+    assert all(str(one) in page for one in told)
+    assert page.count("expected accuracy at a new domain") == 4  # none under the oracle
 
 
 @pytest.mark.parametrize(

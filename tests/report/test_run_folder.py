@@ -130,7 +130,6 @@ RECIPE, METRICS = ("recipe.yaml", {"settings"}), ("metrics.jsonl", {"results", "
         (*RECIPE, "method: ["),
         (*RECIPE, "seed: 1"),
         (*RECIPE, {"target": "sketch"}),  # which would be taken letter by letter
-        (*RECIPE, {"target": []}),
         (*RECIPE, {"method": 3}),
         (*RECIPE, {"weights": 3}),
         (*RECIPE, {"head": None}),

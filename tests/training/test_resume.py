@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bne.errors import Interrupted, TrainingError
 from bne.training.events import Epoch
 from tests.training import small
 
@@ -31,6 +32,19 @@ def test_killed_at_any_moment_training_ends_with_the_same_bits(kills, method) ->
     assert records(whole) == records(killed)
     results = [json.loads((run / "result.json").read_text()) for run in (whole, killed)]
     assert results[0]["accuracy"] == results[1]["accuracy"]
+
+
+def test_a_run_without_a_target_is_resumed_and_told_from_others(tmp_path: Path) -> None:
+    recipe, prepared = small.recipe(target=()), small.images()
+    whole = small.run(recipe, prepared, tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        small.run(recipe, prepared, tmp_path / "run", listeners=[small.StopAt(17)])
+    resumed = small.run(recipe, prepared, tmp_path / "run", resume=True)
+    assert small.timeless(resumed.epochs) == small.timeless(whole.epochs)
+    assert set(whole.accuracy) == {"last", "validation"}
+    assert set(whole.epochs[-1].validation) == set(small.DOMAINS)
+    with pytest.raises(TrainingError, match=r"target is \[\] there and \['sketch'\] here"):
+        small.run(small.recipe(), prepared, tmp_path / "run")
 
 
 def records(run: Path) -> list[Epoch]:

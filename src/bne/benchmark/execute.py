@@ -151,7 +151,7 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
 
     names = item.materials.get("images")
     prepared = _prepared(job.data, names, job.cache, item.recipe.resize, job.skip_bad)
-    images, split_file = prepared.images, official_split(prepared.images, job.data)
+    images, split_file = prepared.images, official_split(job.data)
     wanted = job.analyse or item.analysed
     result = run(
         Inputs.of(item.recipe, images, split_file, allow_gaps=job.allow_gaps),

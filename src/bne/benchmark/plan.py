@@ -214,8 +214,8 @@ def estimate(items: Sequence[Item], records: Iterable[Record]) -> float | None:
     """
     past: dict[str, list[float]] = {}
     for record in records:
-        past.setdefault(_kind(record.settings), []).append(record.seconds)
-    expected = [past.get(_kind(item.settings)) for item in items]
+        past.setdefault(kind(record.settings), []).append(record.seconds)
+    expected = [past.get(kind(item.settings)) for item in items]
     return sum(fmean(seconds) for seconds in expected if seconds) if all(expected) else None
 
 
@@ -226,5 +226,6 @@ def official_by_records(experiment: Experiment, records: Iterable[Record]) -> bo
     return any(record.settings.get("validation") == "official" for record in records)
 
 
-def _kind(settings: Mapping[str, Any]) -> str:
+def kind(settings: Mapping[str, Any]) -> str:
+    """The digest of settings, but for the target, the sources and the seed."""
     return Identity({**settings, "target": [], "sources": [], "seed": 0}).digest

@@ -126,7 +126,7 @@ def _look(
     pictures.indices_of(wanted)  # fails on an unknown domain before anything is decoded
     where = common.choose_device(device)
     prepared = common.prepare(pictures, data, cache, transform.resize, skip_bad=skip_bad, show=True)
-    split_file = official_split(pictures, data)
+    split_file = official_split(data)
     held_out, unknown = held_out_images(training, info.domains, prepared.images, split_file)
     folder.mkdir(parents=True, exist_ok=True)
     with Console(stderr=True).status("Looking at images"):

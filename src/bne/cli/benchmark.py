@@ -79,7 +79,7 @@ def show_table(
     as_json: bool,
     failed: "Sequence[Outcome]",
 ) -> None:
-    """Prints the table.
+    """Prints the table and, for people and programs, what to expect at a new domain.
 
     Args:
         experiment: that it is of.
@@ -90,12 +90,15 @@ def show_table(
         failed: runs, told of in JSON.
     """
     from bne.benchmark import render
+    from bne.benchmark.expectation import expectations
     from bne.benchmark.render import result_grid, result_tables
 
     tables = result_tables(experiment, found, rules)
+    expected = [] if experiment.analysis else expectations(found, rules)
     if as_json:
         problems = [{"run": str(outcome.item), "problem": outcome.problem} for outcome in failed]
-        report = {"figures": render.figures(tables), "failed": problems}
+        told = [one.to_dict() for one in expected]
+        report = {"figures": render.figures(tables), "expected": told, "failed": problems}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
         return
     grid = result_grid(experiment, found, rules)
@@ -104,6 +107,8 @@ def show_table(
 
         # However narrow the terminal: a figure that is cut short is another figure.
         Console(highlight=False, width=10_000).print(render.terminal(grid))
+        for one in expected:
+            typer.echo(one)
         return
     texts = {
         "md": lambda: render.markdown(grid),
@@ -290,6 +295,7 @@ def benchmark(
         ),
     ] = None,
     weights: common.Weights = None,
+    group: common.Group = None,
     settings: common.Settings = None,
     out: Annotated[Path, typer.Option(help="The folder of the runs' own folders.")] = Path(
         "runs/benchmark"
@@ -370,7 +376,7 @@ def benchmark(
     file = records or out / "records.jsonl"
     known = read(file)
     images = open_images(data) if data else None
-    split_file = official_split(images, data) if data and images else None
+    split_file = official_split(data) if data else None
     recorded = dict.fromkeys(tuple(record.settings["target"]) for record in known)
     experiment = choose(
         table=table,
@@ -384,7 +390,7 @@ def benchmark(
     items = plan(
         experiment,
         seeds,
-        common.parse_settings(settings or []),
+        {**common.parse_settings(settings or []), **({"group": group} if group else {})},
         weights=weights,
         images=images,
         official=split_file is not None if images else official_by_records(experiment, known),

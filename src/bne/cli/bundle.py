@@ -1,7 +1,8 @@
 """`bne bundle`: make one file of a trained model."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +24,14 @@ def bundle(
         typer.Option(
             help="The data of the run, to calibrate the model on its held-out source images.",
             show_default="calibrated as the run recorded it",
+        ),
+    ] = None,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            help="Records of bne benchmark with the same settings: keep what to expect at a new "
+            "domain.",
+            show_default="nothing is kept",
         ),
     ] = None,
     points: Annotated[
@@ -51,22 +60,48 @@ def bundle(
     common.check_file(file, "FILE")
     if points and data is None:
         raise SettingsError("--map needs the images of the run; name them with --data.")
+    if records and (lean, mix, nearest) != (None, None, None):
+        raise SettingsError(
+            "--records tells of the model as it was trained; leave out --lean, --mix and --nearest."
+        )
     where = device if data else "cpu"
     model = api.load(run, where, lean=lean, mix=mix, nearest=nearest)
     info = _measured(model, run, data, cache, points) if data else model.info
+    if records:
+        info = replace(info, expected=_expected(info, records))
     write(file, model.engine.method, info)
     images = info.calibration.images
     told = f"calibrated on {images} held-out images" if images else "not calibrated"
     size = readable_size(file.stat().st_size)
     typer.echo(f"{file}: {info.method}, {len(info.classes)} classes, {told}, {size}.")
+    if info.expected:
+        typer.echo(info.expected["sentence"])
+
+
+def _expected(info: "Manifest", file: Path) -> "dict[str, Any]":
+    """What records of the model's settings tell of new domains."""
+    from bne.benchmark.expectation import expected_of
+    from bne.benchmark.records import read
+    from bne.errors import DataError
+    from bne.recipes.schema import checked, to_recipe
+    from bne.training.identity import settings_of
+
+    found = None
+    if info.recipe.get("lean") in ("auto", 0):  # at which shares runs are recorded
+        settings = settings_of(to_recipe(checked(info.recipe)))
+        found = expected_of(settings, info.domains, read(file), leans=bool(info.lean))
+    if found is None:
+        raise DataError(
+            f"{file} has no runs of the model's settings that leave out each of its domains; make "
+            "them with bne benchmark, by the same recipe and settings."
+        )
+    return found.to_dict()
 
 
 def _measured(
     model: "Classifier", run: Path, data: Path, cache: Path | None, points: int | None
 ) -> "Manifest":
     """What is known of a model, with what held-out images of its run tell."""
-    from dataclasses import replace
-
     from bne.data.feed import Feed
     from bne.data.sources import open_images
     from bne.deploy.engine import calibrate
@@ -79,7 +114,7 @@ def _measured(
     if images.classes != model.classes:
         raise DataError(f"{data} has other classes than the model; name the data of its run.")
     prepared = common.prepare(images, data, cache, engine.size, skip_bad=False, show=True)
-    training, split_file = read_training(run), official_split(images, data)
+    training, split_file = read_training(run), official_split(data)
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:
         raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")

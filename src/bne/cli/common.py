@@ -23,6 +23,13 @@ __all__ = [
 
 SOURCES = "A folder domain/class/image, a folder of one .tar or .zip per domain, or a CSV."
 
+Group = Annotated[
+    str | None,
+    typer.Option(
+        help=r"Pattern on file names, 'patient(\d+)': no split parts images that share it.",
+        show_default="a CSV's column group, if it has one",
+    ),
+]
 Data = Annotated[Path, typer.Option(help=SOURCES, show_default=False)]
 Cache = Annotated[
     Path | None,

@@ -89,6 +89,8 @@ def predict(
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
     mode = {"lean": lean, "mix": mix, "nearest": nearest}
     opened, known = open_engine(model, device, **mode)
+    if known.expected:
+        typer.echo(known.expected["sentence"], err=True)
     wanted = rows.choose_columns(known, common.parse_names(columns) if columns else None, top)
     places = any(name in rows.PLACES for name in wanted)
     # A bar on the same screen as rows must be of their console.

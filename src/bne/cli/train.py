@@ -1,4 +1,4 @@
-"""`bne train`: train a network on some domains, test it on another."""
+"""`bne train`: train a network on some domains, test it on another, or train one to use."""
 
 import json
 import os
@@ -58,26 +58,32 @@ def show_recipe(recipe: "Recipe") -> None:
 
 
 def show_run(run: "TrainedRun", as_json: bool) -> None:
-    """Prints the accuracy on the target under every rule, and where the network is, if it is."""
+    """Prints the accuracies under every rule, and where the network is, if it is.
+
+    They are those on the target or, without one, on held-out images of the domains trained on.
+    """
     from bne.training.model_folder import TENSORS
+    from bne.training.scores import LABELS, RULES, UNTESTED, choose, pooled, sentence
 
     result, model = run.result, run.folder / "model"
     there = (model / TENSORS).is_file()
     if as_json:
-        place = str(model) if there else None
-        typer.echo(json.dumps({"model": place, **result.to_dict()}, indent=2))
+        about = {"model": str(model) if there else None}
+        if result.target_images == "none":
+            about["note"] = UNTESTED
+        typer.echo(json.dumps({**about, **result.to_dict()}, indent=2))
         return
     from rich.console import Console
     from rich.table import Table
 
-    from bne.training.scores import LABELS, RULES, pooled, sentence
-
-    targets = list(result.accuracy["last"])
-    both = ["together"] if len(targets) > 1 else []
-    table = Table("epoch", *targets, *both, title="Accuracy on the target, in percent")
-    rules = [rule for rule in RULES if rule in result.accuracy]
+    tested = "the target" if result.target_images != "none" else "held-out images"
+    found = choose(result.epochs)
+    rules = [rule for rule in RULES if rule in found]
+    domains = list(found["last"].target or found["last"].validation)
+    both = ["together"] if len(domains) > 1 else []
+    table = Table("epoch", *domains, *both, title=f"Accuracy on {tested}, in percent")
     for rule in rules:
-        scores = result.accuracy[rule]
+        scores = found[rule].target or found[rule].validation
         shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
         table.add_row(LABELS[rule], *(f"{score.accuracy:.1f}" for score in shown))
     console = Console(markup=False, highlight=False)
@@ -85,6 +91,8 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
     console.print(" ".join(map(sentence, rules)))
     if result.leaning:
         console.print(_leaning(result))
+    if result.target_images == "none":
+        console.print(UNTESTED, soft_wrap=True)
     if result.target_images == "unlabelled":
         console.print("The target's images were part of training, without their labels.")
     if there:
@@ -104,7 +112,7 @@ def _leaning(result: "Result") -> str:
 
     found = choose_leaning(result.leaning, find(result.recipe["method"]).method.most_lean)
     share = "learned shares" if found.share == "learned" else f"{found.share:g} ({SHARE_RULE})"
-    accuracy = pooled(found.target.values()).accuracy
+    accuracy = pooled((found.target or found.validation).values()).accuracy
     kept = "without"
     if result.lean:
         by = f"{result.lean:g}" if isinstance(result.lean, float | int) else "these"
@@ -137,12 +145,16 @@ def train(
     ] = None,
     target: Annotated[
         str | None,
-        typer.Option(help="The domains held out, joined by commas.", show_default="the recipe's"),
+        typer.Option(
+            help="The domains held out, joined by commas. Without any, all are trained on.",
+            show_default="the recipe's",
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="Of all that is random.", show_default="the recipe's")
     ] = None,
     weights: common.Weights = None,
+    group: common.Group = None,
     lean: Annotated[
         str | None,
         typer.Option(
@@ -180,6 +192,7 @@ def train(
 ) -> None:
     """Train a network on some domains and test it on one it has never seen.
 
+    Without --target it is trained on all domains, for use, and tested on held-out images of each.
     The images are decoded once, the first time. Everything is written to the run's folder. With
     torchrun --nproc-per-node 2 -m bne train ... two processes train together.
     """
@@ -192,7 +205,7 @@ def train(
     from bne.recipes.files import load
     from bne.recipes.schema import checked, nested
 
-    flags = {"method": method, "seed": seed, "weights": weights}
+    flags = {"method": method, "seed": seed, "weights": weights, "group": group}
     given = {key: value for key, value in flags.items() if value is not None}
     leaning = [] if lean is None else [f"lean={lean}"]
     chosen = {**common.parse_settings([*(settings or []), *leaning]), **given}

@@ -20,13 +20,14 @@ MAX_BYTES = 256_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An image before domains and classes have numbers; `read` and `stamp` are an `ImageFile`'s."""
+    """An image before domains and classes have numbers; the last three are an `ImageFile`'s."""
 
     domain: str
     class_name: str
     file: str
     read: Callable[[], bytes]
     stamp: str
+    group: str = ""
 
 
 def gather(entries: Iterable[Entry], where: str) -> ImageSet:
@@ -50,7 +51,12 @@ def gather(entries: Iterable[Entry], where: str) -> ImageSet:
         if name in files:
             raise DataError(f"{where}: {name} occurs twice; remove or rename one.")
         files[name] = ImageFile(
-            name, classes[entry.class_name], domains[entry.domain], entry.read, entry.stamp
+            name,
+            classes[entry.class_name],
+            domains[entry.domain],
+            entry.read,
+            entry.stamp,
+            printable(entry.group),
         )
     return ImageSet(
         tuple(map(printable, domains)), tuple(map(printable, classes)), tuple(files.values())

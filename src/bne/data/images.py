@@ -29,6 +29,7 @@ class ImageFile:
         domain: Index into `ImageSet.domains`.
         read: Returns the encoded bytes, or raises `DataError`; safe from any thread.
         stamp: Cheap to get, and different when the image may have changed.
+        group: What it must not be parted from in a split: a patient, a video; empty if unknown.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ImageFile:
     domain: int
     read: Callable[[], bytes]
     stamp: str
+    group: str = ""
 
 
 @dataclass(frozen=True)

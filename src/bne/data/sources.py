@@ -39,7 +39,8 @@ def open_images(source: object) -> ImageSet:
 
             - a folder `root/domain/class/image`, in which a domain may also be one `.tar` or
               `.zip` with members `class/image`;
-            - a `.csv` file with the columns path, class and domain, paths relative to it;
+            - a `.csv` file with the columns path, class and domain, paths relative to it; a
+              column group says which images belong together, see `bne.data.groups`;
             - a torch `Dataset` of `(image, label, domain)`, or a Hugging Face dataset with columns
               of these names; see `bne.data.datasets`.
 
@@ -118,10 +119,11 @@ def _list_table(table: Path) -> Iterator[Entry]:
         if first != line:
             name = printable(f"{row['domain']}/{row['class']}/{path}")
             raise DataError(f"{table}, lines {first} and {line}: {name} occurs twice; remove one.")
+        if row.get("group") == "":
+            raise DataError(f"{table}, line {line}: 'group' is empty; fill it in.")
         file = table.parent / path
-        yield Entry(
-            row["domain"], row["class"], path, partial(read_file, str(file)), stamp_of(file)
-        )
+        read, stamp = partial(read_file, str(file)), stamp_of(file)
+        yield Entry(row["domain"], row["class"], path, read, stamp, row.get("group") or "")
     if not lines:
         raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bne.data.groups import check_apart
 from bne.data.sources import read_rows
 from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from bne.data.groups import Groups
     from bne.data.images import ImageSet
 
 HELD_OUT = 0.1
@@ -32,7 +35,11 @@ class Split:
 
 
 def hold_out(
-    images: ImageSet, sources: Sequence[str], fraction: float = HELD_OUT, seed: int = 0
+    images: ImageSet,
+    sources: Sequence[str],
+    fraction: float = HELD_OUT,
+    seed: int = 0,
+    groups: Groups = (),
 ) -> dict[str, Split]:
     """Holds out `fraction` of every class of every source domain for validation.
 
@@ -40,17 +47,22 @@ def hold_out(
     files or the other domains. The part of a class is rounded to whole images, and at least one
     stays in train.
 
+    Images of one group stay together, in all domains: whole groups are held out, such that the
+    part of every class is as near to `fraction` as they allow.
+
     Args:
         images: All images, targets included.
         sources: The domains to train on.
         fraction: Part of each class, between 0 and 1; 0 holds nothing out.
         seed: Number that decides which images are held out.
+        groups: The group of every image, see `bne.data.groups.groups_of`.
 
     Returns:
         The split of every source domain, by name.
 
     Raises:
-        DataError: A source has no images, or too few for a single validation image.
+        DataError: A source has no images, or too few for a single validation image, or one group
+            only.
         SettingsError: A source is unknown, or `fraction` is not between 0 and 1.
     """
     if not 0 <= fraction < 1:
@@ -58,14 +70,28 @@ def hold_out(
             f"The validation fraction is {fraction}; it must be at least 0, below 1."
         )
 
+    decided: dict[str, bool] = {}  # groups that an earlier domain has too
+
     def choose(source: str, indices: list[int]) -> set[int]:
         by_class = defaultdict(list)
         for index in indices:
             by_class[images.files[index].label].append(index)
+        wanted = {k: min(round(fraction * len(own)), len(own) - 1) for k, own in by_class.items()}
         validation = set[int]()
-        for of_class in by_class.values():
-            drawn = sorted(of_class, key=lambda i: _draw(images.files[i].name, seed))
-            validation.update(drawn[: min(round(fraction * len(drawn)), len(drawn) - 1)])
+        if groups and fraction:
+            members = _members(groups, indices, seed)
+            if len(members) == 1:
+                raise DataError(
+                    f"{source}: all its images are of the group {next(iter(members))}, which no "
+                    "split may part; add images of others, or hold none out with validation=0."
+                )
+            labels = {index: images.files[index].label for index in indices}
+            decided.update(_choose_groups(members, labels, wanted, decided))
+            validation = {index for index in indices if decided[groups[index]]}
+        else:
+            for label, of_class in by_class.items():
+                drawn = sorted(of_class, key=lambda i: _draw(images.files[i].name, seed))
+                validation.update(drawn[: wanted[label]])
         if fraction > 0 and not validation:
             raise DataError(
                 f"{source}: {fraction:.0%} of its classes is not one image to validate on; "
@@ -76,8 +102,76 @@ def hold_out(
     return _split(images, sources, choose)
 
 
-def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dict[str, Split]:
-    """Splits as the benchmark's own table says: `train` trains, `crossval` validates.
+def _members(groups: Groups, indices: Sequence[int], seed: int) -> dict[str, list[int]]:
+    """The images of every group, the groups in the order in which they are drawn."""
+    members = defaultdict(list)
+    for index in indices:
+        members[groups[index]].append(index)
+    return {group: members[group] for group in sorted(members, key=lambda g: _draw(g, seed))}
+
+
+def _choose_groups(
+    members: Mapping[str, Sequence[int]],
+    labels: Mapping[int, int],
+    wanted: Mapping[int, int],
+    decided: Mapping[str, bool],
+) -> dict[str, bool]:
+    """Whether each group of a domain validates.
+
+    First those that fit into what is wanted of every class. Then one is held out, or put back, as
+    long as that brings the counts nearer to those wanted; if none fits, the one that comes nearest.
+    Every class keeps images to train on, as far as other domains allow.
+
+    Args:
+        members: the domain's images by group, in the order in which groups are drawn.
+        labels: of its images.
+        wanted: how many images of each class validate.
+        decided: groups whose place is known from other domains.
+    """
+    counts = {group: Counter(labels[i] for i in own) for group, own in members.items()}
+    total, held_out = Counter(labels.values()), Counter[int]()
+    chosen = dict.fromkeys(members, False)
+
+    def move(group: str) -> None:
+        sign = -1 if chosen[group] else 1
+        for label, count in counts[group].items():
+            held_out[label] += sign * count
+        chosen[group] = not chosen[group]
+
+    def farther(group: str) -> int:
+        """By how much moving a group makes the squared distance to the wanted counts larger."""
+        sign = -1 if chosen[group] else 1
+        lack = {label: wanted[label] - held_out[label] for label in counts[group]}
+        return sum(count * (count - 2 * sign * lack[k]) for k, count in counts[group].items())
+
+    def fits(group: str, most: Mapping[int, int]) -> bool:
+        return all(held_out[label] + count <= most[label] for label, count in counts[group].items())
+
+    for group in members:
+        if decided.get(group):
+            move(group)
+    most = {label: count - 1 for label, count in total.items()}
+    free = [group for group in members if group not in decided]
+    for group in free:
+        if fits(group, wanted):
+            move(group)
+    nearer = True
+    while nearer:
+        nearer = False
+        for group in free:
+            if farther(group) < 0 and (chosen[group] or fits(group, most)):
+                move(group)
+                nearer = True
+    left = [group for group in free if fits(group, most)]
+    if left and not any(chosen.values()) and any(wanted.values()):
+        move(min(left, key=farther))
+    return chosen
+
+
+def official(
+    images: ImageSet, sources: Sequence[str], table: Path | str, groups: Groups = ()
+) -> dict[str, Split]:
+    """Splits as the table that lies with the images says: `train` trains, `crossval` validates.
 
     Images are found in the table by domain, class and file name, whatever folders they lie in.
 
@@ -85,13 +179,14 @@ def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dic
         images: All images, targets included.
         sources: The domains to train on.
         table: A CSV with the columns domain, file (`class/image`) and split.
+        groups: The group of every image, see `bne.data.groups.groups_of`.
 
     Returns:
         The split of every source domain, by name.
 
     Raises:
         DataError: A source has no images; or the table lacks one of its images, leaves none of
-            them to train on, or is malformed.
+            them to train on, parts a group, or is malformed.
         SettingsError: A source is unknown.
     """
     trains = _read_parts(Path(table))
@@ -106,7 +201,13 @@ def official(images: ImageSet, sources: Sequence[str], table: Path | str) -> dic
             raise _faulty(f"{table}: no image of {source} is in train")
         return validation
 
-    return _split(images, sources, choose)
+    splits = _split(images, sources, choose)
+    sides = zip(*((split.train, split.validation) for split in splits.values()), strict=True)
+    try:
+        check_apart(groups, images, *(list(chain(*side)) for side in sides))
+    except DataError as error:
+        raise _faulty(f"{table}: {str(error).removesuffix('.')}") from error
+    return splits
 
 
 def _split(
@@ -116,14 +217,14 @@ def _split(
     if not sources:
         raise SettingsError("There is no source domain to train on; hold out fewer targets.")
     splits = {}
-    for source in sources:
+    for source in sorted(sources):  # so that groups of several domains fall as they always do
         indices = images.indices_of([source])
         if not indices:
             raise DataError(f"{source} has no images to train on; leave it out of sources.")
         validation = choose(source, indices)
         train = tuple(index for index in indices if index not in validation)
         splits[source] = Split(train, tuple(sorted(validation)))
-    return splits
+    return {source: splits[source] for source in sources}
 
 
 def _draw(name: str, seed: int) -> bytes:

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from bne.deploy.bundle import NAME
 from bne.errors import DataError
-from bne.training.scores import RULES
+from bne.training.scores import RULES, UNTESTED
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ def _body(model: Manifest) -> Iterator[str]:
                 percent = 100 * own["correct"] / own["images"]
                 cells = (own["images"], own["correct"], f"{percent:.1f} %")
                 yield f"| {domain} ({which}) | {' | '.join(map(str, cells))} |"
-        yield ""
+        yield "" if accuracy["target"] or model.expected else f"\n{UNTESTED}\n"
+    if model.expected:
+        yield f"{model.expected['sentence']}\n"
     scale = model.calibration
     if scale.images:
         yield (

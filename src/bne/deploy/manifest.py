@@ -37,8 +37,11 @@ class Manifest:
         recipe: every setting of the run; empty if the run is not known.
         accuracy: scores of the epoch that the model is of: `rule` says which that is, `lean` at
             which share they were measured, a number or "learned"; `target` and `validation` have
-            correct answers and images per domain.
+            correct answers and images per domain. `target` is empty if no unseen domain was
+            tested.
         calibration: measured on held-out source images.
+        expected: what to expect at a new domain, as `bne.benchmark.expectation` tells it from runs
+            that left each domain out, if that is known.
         map: points of images and domains in the plane, if wanted.
         bne: version that trained the model.
     """
@@ -59,10 +62,14 @@ class Manifest:
     accuracy: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
     map: Mapping[str, Any] | None = None
+    expected: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         """One line that is the same for the same content."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        content = asdict(self)
+        if self.expected is None:  # so that files from before keep their checksum
+            del content["expected"]
+        return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Manifest:

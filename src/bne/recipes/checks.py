@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from bne.data.groups import compiled
 from bne.errors import SettingsError
 from bne.recipes.schema import convert
 
@@ -29,6 +30,8 @@ def check_settings(recipe: Recipe) -> None:
             raise SettingsError(f"{key} has {twice[0]} twice; remove one.")
     if both := sorted(set(recipe.target) & set(recipe.sources)):
         raise SettingsError(f"{both[0]} is in target and in sources; remove it from one.")
+    if recipe.group is not None:
+        compiled(recipe.group)
     backbone = _backbone(recipe)
     if recipe.resize < backbone.preprocessing.size:
         raise SettingsError(
@@ -46,8 +49,6 @@ def check_numbers(recipe: Recipe) -> None:
         SettingsError: Two contradict each other; the message names them.
     """
     train = recipe.train
-    if not recipe.target:
-        raise SettingsError("target names no domain; hold out at least one.")
     if train.epochs < 1:
         raise SettingsError("train.epochs is 0; it must be at least 1.")
     if train.warm_up > train.epochs:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.benchmarks import BENCHMARKS
+from bne.data.groups import check_apart, groups_of
 from bne.data.splits import HELD_OUT, hold_out, official
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
@@ -18,10 +18,12 @@ from bne.words import listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from bne.data.groups import Groups
     from bne.data.images import ImageSet
     from bne.data.splits import Split
     from bne.recipes.schema import Recipe
 
+SPLIT_FILE = "split.csv"
 MANY_PASSES = 10_000  # of images in a step: seconds on a CPU; the paper has 192
 
 Members = dict[str, tuple[int, ...]]
@@ -36,8 +38,9 @@ class Inputs:
         recipe: with a validation that is no longer "auto".
         images: all there are.
         splits: of the source domains, by name.
-        target: all images of the domains held out.
+        target: all images of the domains held out, if any are.
         split_file: the official split that lies with the images, followed or not.
+        groups: the group of every image, if images have any: no split parts them.
     """
 
     recipe: Recipe
@@ -45,6 +48,7 @@ class Inputs:
     splits: Mapping[str, Split]
     target: Members
     split_file: Path | None = None
+    groups: Groups = ()
 
     @classmethod
     def of(
@@ -65,13 +69,15 @@ class Inputs:
 
         Raises:
             DataError: There is one domain or class only, or a domain has no images or lacks a
-                class.
-            SettingsError: A domain is not there, or has too few images for a batch.
+                class, or a group is in a source and in the target.
+            SettingsError: A domain is not there, or has too few images for a batch; or no image
+                tests the network, or the method needs a target and there is none.
         """
         check_numbers(recipe)
         recipe = settled(recipe, official=split_file is not None)
         _check_domains(recipe, images)
-        splits = split_sources(recipe, images, split_file)
+        groups = groups_of(images, recipe.group)
+        splits = split_sources(recipe, images, split_file, groups)
         for source, split in splits.items():
             if len(split.train) < recipe.per_domain:
                 raise SettingsError(
@@ -80,8 +86,15 @@ class Inputs:
                 )
         if recipe.patience is not None and not any(s.validation for s in splits.values()):
             raise SettingsError("patience needs images to validate on; hold some out.")
+        if not recipe.target and not any(s.validation for s in splits.values()):
+            raise SettingsError(
+                "Neither a target nor images for validation are held out, so that nothing would "
+                "test the network; hold out a share of the images, validation=0.1 for instance."
+            )
         target = {domain: tuple(images.indices_of([domain])) for domain in recipe.target}
-        inputs = cls(recipe, images, splits, target, split_file)
+        sources = [n for split in splits.values() for n in (*split.train, *split.validation)]
+        check_apart(groups, images, sources, [n for numbers in target.values() for n in numbers])
+        inputs = cls(recipe, images, splits, target, split_file, groups)
         if not allow_gaps:
             inputs._check_gaps()
         inputs._check_target()
@@ -103,7 +116,8 @@ class Inputs:
         share = self.recipe.validation
         if share == "official":
             return f"by the official split {self.split_file}"
-        return f"{100 * float(share):g} % of every class"
+        whole = ", in whole groups" if self.groups else ""
+        return f"{100 * float(share):g} % of every class{whole}"
 
     def notes(self) -> Iterator[str]:
         """What one should know though nothing is wrong, in sentences.
@@ -194,6 +208,11 @@ class Inputs:
 
 
 def _check_domains(recipe: Recipe, images: ImageSet) -> None:
+    if not recipe.target and find(recipe.method).method.uses_target:
+        raise SettingsError(
+            f"method {recipe.method} learns from unlabeled images of the target; name one "
+            "(--target)."
+        )
     if len(images.domains) == 1:
         raise DataError(
             f"The data has one domain only, {images.domains[0]}; add at least one, to train on one "
@@ -222,13 +241,16 @@ def settled(recipe: Recipe, *, official: bool) -> Recipe:
     return replace(recipe, validation="official" if official else HELD_OUT)
 
 
-def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> dict[str, Split]:
+def split_sources(
+    recipe: Recipe, images: ImageSet, split_file: Path | None, groups: Groups = ()
+) -> dict[str, Split]:
     """The split of every source domain, by name.
 
     Args:
         recipe: settled; its sources, or all domains that are not held out, in the images' order.
         images: all there are.
         split_file: the official split, if there is one.
+        groups: the group of every image, if images have any.
 
     Raises:
         SettingsError: The recipe asks for an official split and there is none.
@@ -236,29 +258,23 @@ def split_sources(recipe: Recipe, images: ImageSet, split_file: Path | None) -> 
     """
     sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
     if isinstance(recipe.validation, float | int):
-        return hold_out(images, sources, recipe.validation, recipe.seed)
+        return hold_out(images, sources, recipe.validation, recipe.seed, groups)
     if split_file is None:
         raise SettingsError(
             "validation is 'official', but no official split lies with the data; set it to a "
             "share to hold out, 0.1 for instance."
         )
-    return official(images, sources, split_file)
+    return official(images, sources, split_file, groups)
 
 
-def official_split(images: ImageSet, data: object) -> Path | None:
-    """The official split that lies with the data, if they are of a benchmark that has one.
-
-    Some of the benchmark's domains are enough to recognize it.
+def official_split(data: object) -> Path | None:
+    """The table `split.csv` that lies with the data, if there is one: PACS's own, or yours.
 
     Args:
-        images: of the data.
-        data: what they were opened from; only beside a folder or a table can a split lie.
+        data: what the images were opened from; only beside a folder or a table can a split lie.
     """
     if not isinstance(data, str | os.PathLike):
         return None
     folder = Path(data) if Path(data).is_dir() else Path(data).parent
-    for benchmark in BENCHMARKS.values():
-        if benchmark.split_file and set(images.domains) <= set(benchmark.domains):
-            table = folder / benchmark.split_file
-            return table if table.is_file() else None
-    return None
+    table = folder / SPLIT_FILE
+    return table if table.is_file() and table != Path(data) else None

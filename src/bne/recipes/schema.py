@@ -90,7 +90,7 @@ class Recipe:
 
     Attributes:
         method: its name, see `bne.methods.entries`.
-        target: the domains held out.
+        target: the domains held out; empty holds out none, for a model to use.
         options: of the method.
         sources: the domains to train on; empty takes all that are not held out.
         backbone: its name, see `bne.models.list_models`.
@@ -104,6 +104,9 @@ class Recipe:
         epoch: steps in an epoch, as `bne.data.batches.DomainBatches` takes it.
         validation: "official", the benchmark's own split; the share of each source domain held out;
             or "auto", the official split if the data have one and a share of 10 % if not.
+        group: a regular expression on file names whose parentheses match what images of one patient
+            or video share: no split parts these. None takes the column `group` of a table, if there
+            is one; see `bne.data.groups.groups_of`.
         augmentation: of training images.
         flip: whether to mirror every other training image.
         resize: height and width images are resized to before they are cropped.
@@ -134,6 +137,7 @@ class Recipe:
     accumulate: int = 1
     epoch: Literal["largest", "smallest"] | int = "largest"
     validation: Literal["auto", "official"] | float = "auto"
+    group: str | None = None
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
     flip: bool = True
     resize: int = 256
@@ -295,12 +299,11 @@ def to_recipe(settings: Settings) -> Recipe:
     """The recipe of checked settings, the rest being its defaults.
 
     Raises:
-        SettingsError: There is no method or no target.
+        SettingsError: There is no method.
     """
     recipe: Recipe = _replaced(Recipe(), settings)
-    for key in ("method", "target"):
-        if not getattr(recipe, key):
-            raise SettingsError(f"{key} is missing; give it in the recipe or on the command line.")
+    if not recipe.method:
+        raise SettingsError("method is missing; give it in the recipe or on the command line.")
     return recipe
 
 

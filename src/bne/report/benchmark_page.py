@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bne.benchmark.expectation import expectations
 from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.reference import tables as paper_tables
 from bne.benchmark.render import result_grid
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from bne.benchmark.execute import Outcome
+    from bne.benchmark.expectation import Expectation
     from bne.benchmark.records import Record
     from bne.benchmark.render import Grid
     from bne.benchmark.tables import Found, Table
@@ -71,6 +73,7 @@ class BenchmarkPage:
     records: Sequence[Record]  # of the runs that are finished
     data: Mapping[str, Any]  # for `benchmark.js`
     verdicts: Mapping[Rule, Verdict]
+    expected: Mapping[Rule, Sequence[Expectation]]  # at a new domain; none under the oracle
     grids: Mapping[Rule, Grid]  # of accuracies
     latent: Grid | None  # of a table of the latent space
     beside_paper: bool  # whether the paper's figures are drawn
@@ -114,6 +117,7 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
         records=records,
         data=data,
         verdicts={rule: verdict(table, baseline) for rule, table in tables.items()},
+        expected={} if experiment.analysis else {r: expectations(found, [r]) for r in rules},
         grids=grids,
         latent=result_grid(experiment, found) if experiment.analysis else None,
         beside_paper=beside is not None,

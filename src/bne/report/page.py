@@ -16,7 +16,7 @@ from bne.benchmark.tables import signed
 from bne.errors import DataError
 from bne.report.charts import BARS, heaviest, mean_percent, percent
 from bne.report.look import picture
-from bne.training.scores import RULES, pooled
+from bne.training.scores import RULES, UNTESTED, pooled
 from bne.words import counted, duration, listed
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def _templates() -> Environment:
     found.filters |= {function.__name__: function for function in (*words, *numbers)}
     found.filters |= {"digit": "{:.1f}".format, "file_name": lambda path: Path(path).name}
     found.filters["named"] = lambda keys, names: [names[key] for key in keys]
-    found.globals |= {"BARS": BARS, "RULES": RULES, "chart_library": chart_library, "file": _file}
+    found.globals |= {"BARS": BARS, "RULES": RULES, "UNTESTED": UNTESTED}
+    found.globals |= {"chart_library": chart_library, "file": _file}
     return found
 
 

@@ -13,7 +13,7 @@ from bne.report.look import looks, thumbnails
 from bne.report.page import environment_texts, render, value_text
 from bne.training.files import write_json, write_text
 from bne.training.folder import NO_NETWORK, NO_RUN
-from bne.training.scores import best_on_validation, last, mean_accuracy, oracle
+from bne.training.scores import choose, mean_accuracy
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bne.report.look import Look
     from bne.training.events import Epoch
     from bne.training.folder import Training
+    from bne.training.scores import Rule
 
 EXAMPLE_SIDE, EXAMPLE_BUDGET = 128, 1_000_000  # pixels, and characters of all together
 CHARTS = ("similarity_share", "layers", "reliability", "confusion")  # drawn from the numbers
@@ -39,7 +40,7 @@ class RunPage:
     analysis: Analysis | None
     sources: Sequence[str]  # the domains trained on
     sentence: str  # the paper's on the method
-    chosen: Mapping[str, Epoch]  # the epochs that count, by the rule that chooses them
+    chosen: Mapping[Rule, Epoch]  # the epochs that count, by the rule that chooses them
     source_accuracy: float | None  # of the last one on held-out images, mean over domains
     curves: Curves | None
     marked: Mapping[str, str]  # the domains with whether the network was trained on them
@@ -96,7 +97,9 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
     title, sentence = "A run without settings", ""
     if training and training.settings:
         method = training.settings["method"]
-        title = f"{method}, tested on {listed(training.target)}"
+        title = f"{method}, trained on {listed(_sources(analysis, training) or ['all domains'])}"
+        if training.target:
+            title = f"{method}, tested on {listed(training.target)}"
         with suppress(ValueError):  # a method that was registered elsewhere
             sentence = find(method).sentence
     elif analysis:
@@ -130,13 +133,11 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
     )
 
 
-def chosen_epochs(epochs: Sequence[Epoch]) -> dict[str, Epoch]:
+def chosen_epochs(epochs: Sequence[Epoch]) -> dict[Rule, Epoch]:
     """The epochs that count, by the rule that chooses them."""
     if not any(epoch.phase == "train" for epoch in epochs):
         return {}
-    best = best_on_validation(epochs)
-    validation = {"validation": best} if best else {}
-    return {"last": last(epochs), **validation, "oracle": oracle(epochs)}
+    return choose(epochs)
 
 
 def _looks(analysis: Analysis | None, epochs: Sequence[Epoch]) -> dict[str, Look]:

@@ -124,7 +124,8 @@ class Epoch:
         learning_rate: of the last step.
         seconds: that the steps took.
         validation: of the held-out images of each source domain; empty if there are none.
-        target: of all images of each target domain, never used for training or selection.
+        target: of all images of each target domain, never used for training or selection; empty
+            if there is none.
         statistics: of batch norm, "running" or, in one more record after the last epoch, "exact".
     """
 
@@ -170,8 +171,9 @@ def read_epochs(records: Iterable[Any]) -> tuple[Epoch, ...]:
                 isfinite(number)  # which takes nothing but numbers
     except (KeyError, TypeError, AttributeError, ArithmeticError) as error:
         raise ValueError("no epoch") from error
-    if not all(epoch.target and isinstance(epoch.stage, str) for epoch in epochs):
-        raise ValueError("no target or no stage")
+    for epoch in epochs:
+        if not (epoch.target or epoch.validation) or not isinstance(epoch.stage, str):
+            raise ValueError("no scores or no stage")
     if len({(*epoch.validation, None, *epoch.target) for epoch in epochs}) > 1:
         raise ValueError("epochs of different domains")
     return epochs

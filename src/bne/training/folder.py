@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
+from bne.data.groups import groups_of
 from bne.errors import BneError, DataError, TrainingError
 from bne.recipes.files import dump, parse
 from bne.recipes.inputs import split_sources
@@ -37,10 +38,11 @@ class Result:
         recipe: every setting, as `Recipe.to_dict` gives them.
         environment: in which it ran.
         epochs: all records, in order.
-        accuracy: scores of every target domain, by rule, see `bne.training.scores.RULES`.
+        accuracy: scores of every target domain, by rule, see `bne.training.scores.RULES`; without
+            a target of no domain, and the epochs have those of held-out source images.
         precision: that was really used, "bf16" or "float32".
-        target_images: what training knew of the target's images: "unseen", or "unlabelled" if they
-            joined without their labels.
+        target_images: what training knew of the target's images: "unseen", "unlabelled" if they
+            joined without their labels, or "none" if there is no target.
         analysis: what the caller's own analysis of the trained network gave.
         seconds: that the run took, evaluation included.
         lean: the share by which the kept network leans on its images' own statistics, or the
@@ -54,7 +56,7 @@ class Result:
     epochs: list[Epoch]
     accuracy: dict[str, Scores]
     precision: str
-    target_images: Literal["unseen", "unlabelled"]
+    target_images: Literal["unseen", "unlabelled", "none"]
     analysis: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
     lean: Lean = 0.0
@@ -279,7 +281,9 @@ def read_training(run: Path) -> Training | None:
 
 
 def _read_settings(text: str) -> Any:
-    return plain(to_recipe(checked(parse(text))).to_dict())
+    content = parse(text)
+    content["target"]  # which a run's recipe always has, though it may hold out none
+    return plain(to_recipe(checked(content)).to_dict())
 
 
 def _read_group(text: str) -> dict[str, Any]:
@@ -328,7 +332,7 @@ def held_out_images(
         recipe = replace(to_recipe(checked(training.settings)), sources=tuple(seen))
         if recipe.validation == "official" and split_file is None:
             raise DataError("The benchmark's own split does not lie with the data.")
-        splits = split_sources(recipe, images, split_file)
+        splits = split_sources(recipe, images, split_file, groups_of(images, recipe.group))
         for domain, score in recorded.items():
             here = len(splits[domain].validation) if domain in splits else score.images
             if score.images != here:

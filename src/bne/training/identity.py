@@ -38,6 +38,7 @@ FIRST: dict[str, Any] = {
     "accumulate": 1,
     "epoch": "largest",
     "validation": "auto",
+    "group": None,
     "augmentation": "paper",
     "flip": True,
     "resize": 256,
@@ -155,8 +156,9 @@ class Identity:
 
 
 def images_digest(images: ImageSet) -> str:
-    """Of the names of all images, in whatever order."""
-    return _sha256(sorted(image.name for image in images.files))
+    """Of the names of all images, in whatever order, and of the groups that they come with."""
+    named = (f"{i.name}\n{i.group}" if i.group else i.name for i in images.files)
+    return _sha256(sorted(named))
 
 
 def _filled(first: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def _run(
             epochs=progress.epochs,
             accuracy=select(progress.epochs),
             precision=runtime.precision,
-            target_images="unlabelled" if runtime.uses_target else "unseen",
+            target_images=_target_images(runtime),
             analysis=analysis,
             seconds=trainer.seconds,
             lean=lean,
@@ -263,6 +263,12 @@ def _start(runtime: Runtime, folder: RunFolder, progress: Progress) -> Start:
         steps=per_epoch * (recipe.head.epochs + recipe.train.epochs),
         first_step=progress.step,
     )
+
+
+def _target_images(runtime: Runtime) -> Literal["unseen", "unlabelled", "none"]:
+    if not runtime.inputs.target:
+        return "none"
+    return "unlabelled" if runtime.uses_target else "unseen"
 
 
 def _trained(runtime: Runtime, prepared: PreparedImages, method: Method) -> Trained:

@@ -29,6 +29,13 @@ LABELS: dict[Rule, str] = {rule: rule for rule in RULES} | {"oracle": "oracle (o
 """Short names of the rules; none shows the oracle without saying what it is chosen on."""
 
 
+UNTESTED = (
+    "No unseen domain was tested. What to expect at a new one comes from leaving each domain out "
+    "in turn: bne benchmark --data root."
+)
+"""The project's only wording of what is not known of a network trained without a target."""
+
+
 def sentence(rule: Rule) -> str:
     """What a rule chooses, as `Last: the last epoch.` says it."""
     return f"{rule.capitalize()}: {RULES[rule]}."
@@ -59,14 +66,20 @@ def oracle(epochs: Sequence[Epoch]) -> Epoch:
 
 
 def choose(epochs: Sequence[Epoch]) -> dict[Rule, Epoch]:
-    """The epoch under every rule; "validation" is absent if no images are held out."""
-    best = best_on_validation(epochs)
-    validation: dict[Rule, Epoch] = {} if best is None else {"validation": best}
-    return {"last": last(epochs), **validation, "oracle": oracle(epochs)}
+    """The epoch under every rule that applies.
+
+    "validation" is absent if no images are held out, "oracle" if there is no target.
+    """
+    found: dict[Rule, Epoch] = {"last": last(epochs)}
+    if best := best_on_validation(epochs):
+        found["validation"] = best
+    if found["last"].target:
+        found["oracle"] = oracle(epochs)
+    return found
 
 
 def select(epochs: Sequence[Epoch]) -> dict[str, Scores]:
-    """The target's scores under every rule, see `choose`."""
+    """The target's scores under every rule, see `choose`; of no domain if there is no target."""
     return {rule: epoch.target for rule, epoch in choose(epochs).items()}
 
 
