@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from bne.errors import SettingsError
 
 if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
+    from bne.data.transform import EvalTransform
     from bne.deploy.classifier import Classifier
     from bne.deploy.compare import Difference
     from bne.inspection.evaluate import Accuracies
@@ -67,13 +68,15 @@ def evaluate(
     wanted = common.parse_names(domains, images.domains) if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
 
-    def shown(size: int) -> "PreparedImages":
-        return common.prepare(images, data, cache, size, skip_bad=skip_bad, show=True)
+    def shown(to: "EvalTransform") -> "PreparedImages":
+        way: Any = {"fit": to.fit, "skip_bad": skip_bad, "show": True}
+        return common.prepare(images, data, cache, to.resize, **way)
 
-    prepared = shown(transform.resize)
+    prepared = shown(transform)
     if other is not None:
-        same = other.engine.size == transform.resize
-        there = prepared if same else shown(other.engine.size)
+        to = other.engine.transform
+        same = (to.resize, to.fit) == (transform.resize, transform.fit)
+        there = prepared if same else shown(to)
         _compare((run, model, prepared), (against, other, there), wanted, margin, as_json)
         return
     method, where = model.engine.method, model.engine.device

@@ -106,7 +106,11 @@ class Recipe:
             or "auto", the official split if the data have one and a share of 10 % if not.
         augmentation: of training images.
         flip: whether to mirror every other training image.
-        resize: height and width images are resized to before they are cropped.
+        size: height and width of the network's input; None takes the backbone's own.
+        resize: height and width images are resized to before they are cropped. If settings give
+            `size` and leave it out, it follows in the ratio of 256 to 224.
+        fit: how images become square: "squash" stretches them, "letterbox" keeps their aspect
+            between black borders.
         precision: "bf16" or "float32", of convolutions and matrix products.
         head: the phase in which the last layer alone is trained, under the pretrained statistics.
         train: the phase in which everything is.
@@ -136,7 +140,9 @@ class Recipe:
     validation: Literal["auto", "official"] | float = "auto"
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
     flip: bool = True
+    size: int | None = None
     resize: int = 256
+    fit: Literal["squash", "letterbox"] = "squash"
     precision: Literal["bf16", "float32"] = "bf16"
     head: HeadPhase = field(default_factory=lambda: HeadPhase(epochs=2))
     train: Phase = field(default_factory=lambda: Phase(20, 6, schedule=Schedule("cosine")))
@@ -184,7 +190,7 @@ RETIRED = ("head.warm_up",)  # what earlier versions wrote and no run ever heede
 _LIMITS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("head_factor clip", lambda x: x > 0, "above 0"),
     ("weight_decay seed", lambda x: x >= 0, "at least 0"),
-    ("per_domain accumulate resize patience", lambda x: x >= 1, "at least 1"),
+    ("per_domain accumulate size resize patience", lambda x: x >= 1, "at least 1"),
     ("momentum validation", lambda x: 0 <= x < 1, "at least 0 and below 1"),
     ("lean", lambda x: 0 <= x <= 1, "at least 0 and at most 1"),
     ("decay tail", lambda x: 0 < x <= 1, "above 0 and at most 1"),
@@ -297,6 +303,8 @@ def to_recipe(settings: Settings) -> Recipe:
     Raises:
         SettingsError: There is no method or no target.
     """
+    if settings.get("size") is not None:
+        settings = {"resize": round(settings["size"] * 256 / 224), **settings}
     recipe: Recipe = _replaced(Recipe(), settings)
     for key in ("method", "target"):
         if not getattr(recipe, key):
