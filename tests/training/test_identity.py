@@ -48,6 +48,7 @@ def test_an_option_at_its_default_changes_nothing() -> None:
             "train.optimiser.learning_rate is 0.001 there and 0.0002 here",
         ),
         ({"weights": "torchvision"}, "weights is None there and 'torchvision' here"),
+        ({"balance": "weights"}, "balance is 'none' there and 'weights' here"),
         ({"size": 64}, "size is None there and 64 here"),
         ({"fit": "letterbox"}, "fit is 'squash' there and 'letterbox' here"),
         ({"patience": 3}, "patience is None there and 3 here"),
@@ -66,6 +67,7 @@ def test_a_record_from_before_a_setting_or_option_existed_still_counts() -> None
     del (
         old["patience"],
         old["size"],
+        old["balance"],
         old["fit"],
         old["train"]["optimiser"]["clip"],
         old["options"]["layers"],

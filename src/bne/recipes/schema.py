@@ -104,6 +104,8 @@ class Recipe:
         epoch: steps in an epoch, as `bne.data.batches.DomainBatches` takes it.
         validation: "official", the benchmark's own split; the share of each source domain held out;
             or "auto", the official split if the data have one and a share of 10 % if not.
+        balance: what is done for rare classes: "sampling" draws every class of a domain as often as
+            any other; "weights" counts an image in the loss by how seldom its class is drawn.
         augmentation: of training images.
         flip: whether to mirror every other training image.
         size: height and width of the network's input; None takes the backbone's own.
@@ -138,6 +140,7 @@ class Recipe:
     accumulate: int = 1
     epoch: Literal["largest", "smallest"] | int = "largest"
     validation: Literal["auto", "official"] | float = "auto"
+    balance: Literal["none", "sampling", "weights"] = "none"
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
     flip: bool = True
     size: int | None = None

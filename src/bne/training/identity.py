@@ -38,6 +38,7 @@ FIRST: dict[str, Any] = {
     "accumulate": 1,
     "epoch": "largest",
     "validation": "auto",
+    "balance": "none",
     "augmentation": "paper",
     "flip": True,
     "size": None,

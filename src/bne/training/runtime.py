@@ -124,6 +124,13 @@ class Runtime:
         return self.inputs.recipe
 
     @property
+    def class_weights(self) -> Tensor | None:
+        """(classes,) on the device, for the loss; None if all images count alike."""
+        if self.recipe.balance != "weights":
+            return None
+        return torch.tensor(self.inputs.class_weights, device=self.device)
+
+    @property
     def device(self) -> torch.device:
         """Of this process."""
         return self.processes.device
@@ -148,6 +155,7 @@ class Runtime:
             epoch=self.steps_per_epoch,
             rank=self.processes.rank,
             world_size=self.processes.count,
+            labels=self.inputs.train_labels if self.recipe.balance == "sampling" else None,
         )
         batches.step = step
         return batches
