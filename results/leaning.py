@@ -94,7 +94,7 @@ def score(run: Path, data: Path, device: str, cache: Path | None) -> list[dict[s
     method = method.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     images = open_images(data)
     prepared = prepare(images, cache, transform.resize)
-    held_out, problem = held_out_images(training, info, images, official_split(images, data))
+    held_out, problem = held_out_images(training, info.domains, images, official_split(data))
     if problem:
         raise SystemExit(f"{run}: {problem}")
     feed = Feed(prepared, torch.device(device))

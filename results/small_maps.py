@@ -92,7 +92,7 @@ def main() -> None:
         method, transform, info = load_model(folder)
         method.to(device)
         training = read_training(folder)
-        held_out, _ = held_out_images(training, info, images, official_split(images, options.data))
+        held_out, _ = held_out_images(training, info.domains, images, official_split(options.data))
         sizes = values(method, device)
         for constant, share in product(CONSTANTS, SHARES):
             method.lean = {k: share * n / (n + constant * (1 - share)) for k, n in sizes.items()}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from bne.data.cache import PreparedImages
-    from bne.data.images import ImageSet
+    from bne.data.images import Fit, ImageSet
     from bne.deploy.classifier import Classifier
     from bne.recipes.inputs import Inputs
     from bne.training.events import Listener
@@ -120,7 +120,8 @@ def train(
     check_weights(chosen)
     first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes
     shown = progress and first
-    prepared = prepare(inputs.images, data, cache, chosen.resize, skip_bad=skip_bad, show=shown)
+    way: Any = {"fit": chosen.fit, "skip_bad": skip_bad, "show": shown}
+    prepared = prepare(inputs.images, data, cache, chosen.resize, **way)
     if prepared.skipped:
         inputs = Inputs.of(chosen, prepared.images, inputs.split_file, allow_gaps=allow_gaps)
     if shown:
@@ -166,6 +167,7 @@ def prepare(
     cache: str | Path | None,
     size: int,
     *,
+    fit: Fit,
     skip_bad: bool,
     show: bool,
 ) -> PreparedImages:
@@ -185,6 +187,7 @@ def prepare(
             images,
             cache,
             size,
+            fit=fit,
             skip_bad=skip_bad,
             progress=lambda done, _: bar.update(task, completed=done),
         )

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import bne
+from tests.cli.command import bne, refusal
 from tests.data.small import names, write
 
 
@@ -20,7 +20,15 @@ def test_says_where_the_images_are_and_how_large(data: Path, tmp_path: Path) -> 
 def test_the_cache_can_come_from_the_environment(data: Path, here: Path) -> None:
     report = bne("data", "prepare", data, "--size", 16, "--json").json
     assert Path(report.pop("folder")).parent == here / "cache"
+    assert report.pop("fit") == "squash"
     assert report == {"images": 8, "size": 16, "bytes": 8 * 16 * 16 * 3, "skipped": []}
+
+
+def test_images_may_keep_their_aspect(data: Path) -> None:
+    command = ("data", "prepare", data, "--size", 16)
+    bne(*command)
+    assert bne(*command, "--fit", "letterbox", "--json").json["fit"] == "letterbox"
+    assert "--fit crop is unknown; give squash or letterbox" in refusal(*command, "--fit", "crop")
 
 
 def test_bad_images_fail_or_are_skipped(data: Path) -> None:

@@ -1,8 +1,12 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
+from bne import api
 from bne.data.cache import prepare
 from bne.data.sources import open_images
 from tests.benchmark.test_execute import item
@@ -34,6 +38,48 @@ def test_json_has_what_training_found(data: Path, trained: Trained, folder: str)
     assert found.items() >= score.items()
     assert found["low"] <= found["accuracy"] <= found["high"]
     assert list(photo["branch art"]) == ["all classes", "cat", "dog"]
+
+
+def test_measures_and_scores_are_those_of_scikit_learn(
+    data: Path, trained: Trained, tmp_path: Path
+) -> None:
+    run_folder, score = trained
+    command = ("evaluate", run_folder, "--data", data, "--scores")
+    report = bne(*command, tmp_path / "scores.csv", "--json").json["measures"]
+    bne(*command, tmp_path / "scores.parquet", "--domains", "photo")
+    table = pandas.read_csv(tmp_path / "scores.csv")
+    assert (report["leading"], report["unbalanced"]) == ("accuracy", [])
+    columns = ["probability_cat", "probability_dog"]
+    assert list(table) == ["file", "domain", "class", "prediction", *columns]
+    assert set(table.file) == {file.name for file in open_images(data).files}
+    for domain, own in table.groupby("domain"):
+        found = report["domains"][domain]
+        balanced = balanced_accuracy_score(own["class"], own.prediction)
+        assert found["balanced_accuracy"]["value"] == pytest.approx(100 * balanced)
+        area = roc_auc_score(own["class"] == "dog", own.probability_dog)
+        assert found["auroc"]["value"] == pytest.approx(100 * area)
+    photo = table[table.domain == "photo"].reset_index(drop=True)
+    assert (photo["class"] == photo.prediction).sum() == score["correct"]
+    pandas.testing.assert_frame_equal(photo, pandas.read_parquet(tmp_path / "scores.parquet"))
+    # What `bne predict` says of the same image.
+    answers = api.load(run_folder, "cpu").predict(data / photo.file[0])
+    chances = photo[columns].to_numpy()[0]
+    np.testing.assert_allclose(answers.probabilities[0], chances, rtol=1e-4)
+
+
+def test_balanced_accuracy_leads_where_classes_are_unbalanced(
+    data: Path, trained: Trained, tmp_path: Path
+) -> None:
+    data = shutil.copytree(data, tmp_path / "data")
+    for file in sorted((data / "photo/cat").iterdir())[1:]:
+        file.unlink()
+    shutil.rmtree(data / "sketch/cat")
+    said = bne("evaluate", trained[0], "--data", data, "--positive", "dog").out
+    assert "Balanced accuracy leads: in photo the largest class" in said
+    titles = next(line for line in said.splitlines() if "AUROC" in line)
+    assert titles.index("balanced accuracy") < titles.index(" accuracy ")
+    assert "of the class dog" in said
+    assert "–" in next(line for line in said.splitlines()[-9:] if "sketch" in line)
 
 
 def test_the_table_says_which_domains_were_seen(data: Path, trained: Trained) -> None:
@@ -83,6 +129,12 @@ def test_errors_are_one_sentence(data: Path, trained: Trained) -> None:
     for arguments, message in (
         ((data, "--data", data), "is no model folder"),
         ((run_folder / "recipe.yaml", "--data", data), "is no model file"),
+        ((run_folder, "--data", data, "--positive", "dgo"), "--positive dgo is no class"),
+        ((run_folder, "--data", data, "--scores", "s.txt"), "--scores s.txt: end the name in"),
+        (
+            (run_folder, "--data", data, "--scores", "s.csv", "--against", run_folder),
+            "--scores is of one model",
+        ),
         ((run_folder, "--data", data, "--margin", 1), "name it with --against"),
         ((run_folder, "--data", data, "--against", data), "is no model folder"),
         ((run_folder, "--data", data, "--mix", "mean"), "mix mean is unknown"),

@@ -40,6 +40,27 @@ def test_every_domain_is_an_endless_series_of_shuffles(per_domain: int) -> None:
         assert len(set(rounds)) > 0.9 * len(rounds)  # few images have few orders
 
 
+@pytest.mark.parametrize("per_domain", [1, 4, 5, 16])
+def test_classes_are_drawn_equally_often_and_all_their_images_too(per_domain: int) -> None:
+    labels = {n: 0 if n % 5 else 1 + n % 2 for n in [*SETS["art"], *SETS["photo"]]}
+    batches = DomainBatches(SETS, per_domain, labels=labels)
+    steps = seen(batches, 90)
+    for place, images in enumerate(SETS.values()):
+        start = place * per_domain
+        series = [n for numbers in steps for n in numbers[start : start + per_domain]]
+        by_class = Counter(labels.get(n) for n in images)  # those of sketch are one class
+        for first in range(0, len(series) - len(by_class), len(by_class)):
+            drawn = [labels.get(n) for n in series[first : first + len(by_class)]]
+            assert sorted(drawn, key=str) == sorted(by_class, key=str)
+        for label, size in by_class.items():
+            own = [n for n in series if labels.get(n) == label]
+            for first in range(0, len(own) - size, size):
+                assert len(set(own[first : first + size])) == size
+    again = DomainBatches(SETS, per_domain, labels=labels)
+    assert again.batch(77).tolist() == steps[77]  # whatever was drawn before
+    assert batches.steps_per_epoch == DomainBatches(SETS, per_domain).steps_per_epoch
+
+
 def test_another_domain_changes_no_order() -> None:
     few = seen(DomainBatches({"photo": SETS["photo"]}, 4, seed=3), 9)
     many = seen(DomainBatches(SETS, 4, seed=3), 9)

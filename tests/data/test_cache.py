@@ -119,15 +119,17 @@ def test_a_change_that_keeps_size_and_time_is_noticed(data: Path, folder: Path) 
     assert not torch.equal(first.pixels[0], again.pixels[0])
 
 
-def test_another_size_or_decoder_is_another_store(
+def test_another_size_fit_or_decoder_is_another_store(
     data: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepare(open_images(data), folder, 16)
     prepare(open_images(data), folder, 17)
     assert len(stores(folder)) == 2
+    assert prepare(open_images(data), folder, 17, fit="letterbox").fit == "letterbox"
+    assert len(stores(folder)) == 3
     monkeypatch.setattr("PIL.__version__", "0.0")
     prepare(open_images(data), folder, 16)
-    assert len(stores(folder)) == 3
+    assert len(stores(folder)) == 4
 
 
 def test_labels_come_from_the_caller_not_from_the_store(

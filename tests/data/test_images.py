@@ -321,7 +321,19 @@ def test_resizes_any_aspect_to_a_square_as_torchvision_does_by_default() -> None
         assert torch.equal(tv.pil_to_tensor(ours), tv.pil_to_tensor(tv.resize(image, [64, 64])))
 
 
+@pytest.mark.parametrize(("width", "height"), [(90, 40), (21, 70), (64, 64), (500, 1)])
+def test_a_letterbox_keeps_the_aspect_between_black_borders(width: int, height: int) -> None:
+    image = Image.effect_noise((width, height), 50).convert("RGB")
+    across, down = (max(1, round(64 * side / max(width, height))) for side in (width, height))
+    left, top = (64 - across) // 2, (64 - down) // 2
+    whole = tv.pad(
+        tv.resize(image, [down, across]), [left, top, 64 - across - left, 64 - down - top]
+    )
+    assert torch.equal(tv.pil_to_tensor(resize(image, 64, "letterbox")), tv.pil_to_tensor(whole))
+
+
 def test_the_recipe_names_size_and_decoder() -> None:
+    assert resize_recipe(64, "letterbox") != resize_recipe(64)
     assert resize_recipe(64) != resize_recipe(65)
     assert Image.__version__ in resize_recipe(64)
 

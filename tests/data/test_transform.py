@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from torchvision.transforms.v2 import functional as tv
 
 from bne.data.cache import prepare
 from bne.data.feed import Feed
+from bne.data.images import Fit
 from bne.data.sources import open_images
 from bne.data.transform import EvalTransform, centre_crop, crop, pick, resized_crop
 from bne.errors import DataError, SettingsError
@@ -36,17 +38,19 @@ def test_an_image_goes_through_torchvisions_usual_pipeline() -> None:
     torch.testing.assert_close(SMALL.image(photo()), usual(photo())[None])
 
 
-def test_file_image_and_cache_give_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fit", ["squash", "letterbox"])
+def test_file_image_and_cache_give_the_same(tmp_path: Path, fit: Fit) -> None:
+    transform = replace(SMALL, fit=fit)
     path = tmp_path / "set/art/cat/0.jpg"
     path.parent.mkdir(parents=True)
     sideways = Image.Exif()
     sideways[ExifTags.Base.Orientation] = 6
     photo().save(path, exif=sideways)
-    prepared = prepare(open_images(tmp_path / "set"), tmp_path / "cache", 32)
+    prepared = prepare(open_images(tmp_path / "set"), tmp_path / "cache", 32, fit=fit)
     ((images, _),) = Feed(prepared, "cpu").gather([torch.tensor([0])])
-    assert torch.equal(SMALL(images), SMALL.file(path))
+    assert torch.equal(transform(images), transform.file(path))
     with Image.open(path) as image:
-        assert torch.equal(SMALL(images), SMALL.image(image))
+        assert torch.equal(transform(images), transform.image(image))
 
 
 def test_grey_images_become_rgb() -> None:
@@ -56,6 +60,9 @@ def test_grey_images_become_rgb() -> None:
 
 def test_survives_json() -> None:
     assert EvalTransform.from_dict(json.loads(json.dumps(SMALL.to_dict()))) == SMALL
+    boxed = replace(SMALL, fit="letterbox")
+    assert EvalTransform.from_dict(json.loads(json.dumps(boxed.to_dict()))) == boxed
+    assert "fit" not in SMALL.to_dict()  # which would change the checksums of earlier models
 
 
 @pytest.mark.parametrize("field", ["size", "mean", "std", "resize"])

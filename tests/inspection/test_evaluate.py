@@ -10,7 +10,7 @@ from sklearn.metrics import accuracy_score
 
 from bne.errors import DataError, SettingsError
 from bne.inspection.analysis import analyse, analyse_images
-from bne.inspection.evaluate import ALL, Accuracy, evaluate_model
+from bne.inspection.evaluate import ALL, Accuracy, accuracies, show
 from bne.training import scores
 from tests.inspection.models import CLASSES, SOURCES, TARGET, trained
 from tests.training.small import only
@@ -37,7 +37,7 @@ def test_the_interval_holds_the_accuracy(counts: tuple[int, int]) -> None:
 
 
 def evaluate(model, domains=TARGET):
-    return evaluate_model(model.method, model.transform, CLASSES, model.prepared, domains)
+    return accuracies(show(model.method, model.transform, CLASSES, model.prepared, domains))
 
 
 def analyse_anew(model):
@@ -97,7 +97,7 @@ def test_classes_are_matched_by_name() -> None:
     # The data know two of the classes, in another order.
     files = tuple(replace(file, label={1: 1, 2: 0}[file.label]) for file in fewer.images.files)
     fewer = replace(fewer, images=replace(fewer.images, classes=("emu", "dog"), files=files))
-    found = evaluate_model(model.method, model.transform, CLASSES, fewer, ["dslr"])
+    found = accuracies(show(model.method, model.transform, CLASSES, fewer, ["dslr"]))
     expected = evaluate(model, ["dslr", "dslr"])["dslr"]["prediction"]  # twice, tested once
     shares = found["dslr"]["prediction"]
     assert list(shares) == [ALL, "dog", "emu"]
@@ -107,9 +107,9 @@ def test_classes_are_matched_by_name() -> None:
 def test_an_unknown_class_or_domain_is_named_and_one_named_like_the_total() -> None:
     model = trained("deepall")
     with pytest.raises(DataError, match=f"class is named '{ALL}'"):
-        evaluate_model(model.method, model.transform, [ALL, "dog"], model.prepared, TARGET)
+        accuracies(show(model.method, model.transform, [ALL, "dog"], model.prepared, TARGET))
     with pytest.raises(DataError, match="does not know the class 'emu'"):
-        evaluate_model(model.method, model.transform, CLASSES[:2], model.prepared, TARGET)
+        accuracies(show(model.method, model.transform, CLASSES[:2], model.prepared, TARGET))
     with pytest.raises(SettingsError, match="no domain 'nowhere'"):
         evaluate(model, ["nowhere"])
 
@@ -121,7 +121,7 @@ def test_names_of_ours_as_names_of_domains_and_classes_hide_no_figure(monkeypatc
     monkeypatch.setattr(model.method.net, "domains", names)
     classes = ("all", *CLASSES[1:])
     prepared = replace(model.prepared, images=replace(model.prepared.images, classes=classes))
-    found = evaluate_model(model.method, model.transform, classes, prepared, ["dslr"])["dslr"]
+    found = accuracies(show(model.method, model.transform, classes, prepared, ["dslr"]))["dslr"]
     assert found["prediction"][ALL] == expected
     assert found["prediction"]["all"].images < expected.images
     assert list(found) == ["prediction", "nearest", "uniform", *(f"branch {n}" for n in names)]
@@ -131,4 +131,4 @@ def test_a_domain_without_images_is_named() -> None:
     model = trained("deepall")
     fewer = only(model.prepared, model.prepared.images.indices_of([*SOURCES, "webcam"]))
     with pytest.raises(DataError, match="Domain 'dslr' has no images"):
-        evaluate_model(model.method, model.transform, CLASSES, fewer, ["dslr"])
+        accuracies(show(model.method, model.transform, CLASSES, fewer, ["dslr"]))

@@ -14,6 +14,8 @@ from bne.training.files import plain
 REFERENCE = Path(bne.methods.__file__).parents[1] / "benchmark" / "reference.csv"
 SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "target": ["sketch"]}
 
+TOO_SMALL = {"size": 30, "resize": 32}
+
 
 def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
     path = folder / name
@@ -171,6 +173,12 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"weights": "absent.pth"}, "weights: there is no file absent.pth"),
         ({"weights": "timm"}, "weights is timm, which has none for backbone small_cnn"),
         ({"resize": 31}, "resize is 31, less than the 32 pixels that backbone small_cnn takes"),
+        ({"size": 40, "resize": 39}, "resize is 39, less than the 40 pixels of size"),
+        ({"size": 0}, "size is 0; it must be at least 1"),
+        ({**TOO_SMALL, "backbone": "alexnet_bn"}, "size is 30, which backbone alexnet_bn cannot"),
+        ({**TOO_SMALL, "backbone": "timm/inception_v3"}, "which backbone timm/inception_v3 cannot"),
+        ({"balance": "class"}, "balance is 'class'; it must be 'none' or 'sampling' or 'weights'"),
+        ({"fit": "crop"}, "fit is 'crop'; it must be 'squash' or 'letterbox'"),
         ({"accumulate": 3}, "per_domain is 16, which accumulate=3 does not divide"),
         ({"sources": ["sketch"]}, "sketch is in target and in sources"),
         ({"method": ""}, "method is missing"),
@@ -208,6 +216,13 @@ def test_every_setting_can_be_overridden_by_its_key() -> None:
         for part in key.split("."):
             value = getattr(value, part)
         assert load_experiment("default").recipe({**SMALL, key: value}) == recipe, (key, hint)
+
+
+def test_resize_follows_size_unless_it_is_set() -> None:
+    small = {key: value for key, value in SMALL.items() if key != "resize"}
+    for size, resize in {None: 256, 224: 256, 64: 73, 512: 585}.items():
+        assert load("default", {**small, "size": size}).resize == resize
+    assert load("default", {**small, "size": 64, "resize": 64}).resize == 64
 
 
 def test_there_is_one_set_of_defaults() -> None:

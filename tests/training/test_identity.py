@@ -48,6 +48,9 @@ def test_an_option_at_its_default_changes_nothing() -> None:
             "train.optimiser.learning_rate is 0.001 there and 0.0002 here",
         ),
         ({"weights": "torchvision"}, "weights is None there and 'torchvision' here"),
+        ({"balance": "weights"}, "balance is 'none' there and 'weights' here"),
+        ({"size": 64}, "size is None there and 64 here"),
+        ({"fit": "letterbox"}, "fit is 'squash' there and 'letterbox' here"),
         ({"patience": 3}, "patience is None there and 3 here"),
         ({"exact_statistics": True}, "statistics is None there and 2 here"),
     ],
@@ -61,7 +64,14 @@ def test_every_setting_counts(change: dict[str, object], words: str) -> None:
 
 def test_a_record_from_before_a_setting_or_option_existed_still_counts() -> None:
     old = settings_of(RECIPE)
-    del old["patience"], old["train"]["optimiser"]["clip"], old["options"]["layers"]
+    del (
+        old["patience"],
+        old["size"],
+        old["balance"],
+        old["fit"],
+        old["train"]["optimiser"]["clip"],
+        old["options"]["layers"],
+    )
     assert digest(old) == digest(SETTINGS)
     # What recipes no longer know counts for nothing.
     old |= {"compile": True, "head": {**old["head"], "warm_up": 3}}

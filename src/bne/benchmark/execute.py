@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from bne.benchmark.plan import Item
     from bne.data.cache import PreparedImages
+    from bne.data.images import Fit
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -150,7 +151,8 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
     from bne.training.run import run
 
     names = item.materials.get("images")
-    prepared = _prepared(job.data, names, job.cache, item.recipe.resize, job.skip_bad)
+    way = (item.recipe.resize, item.recipe.fit)
+    prepared = _prepared(job.data, names, job.cache, *way, job.skip_bad)
     images, split_file = prepared.images, official_split(job.data)
     wanted = job.analyse or item.analysed
     result = run(
@@ -185,12 +187,12 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
 
 @cache  # a worker opens the images once, not for every run, but others that lie there anew
 def _prepared(
-    data: Path, _: str | None, folder: Path | None, size: int, skip_bad: bool
+    data: Path, _: str | None, folder: Path | None, size: int, fit: Fit, skip_bad: bool
 ) -> PreparedImages:
     from bne.data.cache import prepare
     from bne.data.sources import open_images
 
-    return prepare(open_images(data), folder, size, skip_bad=skip_bad)
+    return prepare(open_images(data), folder, size, fit=fit, skip_bad=skip_bad)
 
 
 DIED = "its process died, perhaps for lack of memory"

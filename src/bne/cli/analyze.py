@@ -125,7 +125,15 @@ def _look(
     wanted = common.parse_names(domains, pictures.domains) if domains else list(pictures.domains)
     pictures.indices_of(wanted)  # fails on an unknown domain before anything is decoded
     where = common.choose_device(device)
-    prepared = common.prepare(pictures, data, cache, transform.resize, skip_bad=skip_bad, show=True)
+    prepared = common.prepare(
+        pictures,
+        data,
+        cache,
+        transform.resize,
+        fit=transform.fit,
+        skip_bad=skip_bad,
+        show=True,
+    )
     split_file = official_split(data)
     held_out, unknown = held_out_images(training, info.domains, prepared.images, split_file)
     folder.mkdir(parents=True, exist_ok=True)

@@ -196,9 +196,9 @@ def carry_out(
     console = Console(stderr=True, markup=False, highlight=False)
     readable = images
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
-        for size in {item.recipe.resize for item in items}:
+        for size, fit in {(item.recipe.resize, item.recipe.fit) for item in items}:
             prepared = common.prepare(
-                images, job.data, job.cache, size, skip_bad=job.skip_bad, show=True
+                images, job.data, job.cache, size, fit=fit, skip_bad=job.skip_bad, show=True
             )
             readable = prepared.images
     if len(readable) < len(images):

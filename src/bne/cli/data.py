@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -89,6 +89,9 @@ def prepare(
     path: Source,
     cache: common.Cache = None,
     size: Annotated[int, typer.Option(min=1, help="Height and width to resize to.")] = 256,
+    fit: Annotated[
+        str, typer.Option(help="How images become square: squash or letterbox (black borders).")
+    ] = "squash",
     skip_bad: common.SkipBad = False,
     as_json: AsJson = False,
 ) -> None:
@@ -96,14 +99,20 @@ def prepare(
 
     If that is done already, it only says where the result lies.
     """
+    from bne.data.images import Fit
     from bne.data.sources import open_images
+    from bne.errors import SettingsError
     from bne.words import readable_size
 
-    prepared = common.prepare(open_images(path), path, cache, size, skip_bad=skip_bad, show=True)
+    if fit not in get_args(Fit):
+        raise SettingsError(f"--fit {fit} is unknown; give {' or '.join(get_args(Fit))}.")
+    way: Any = {"fit": fit, "skip_bad": skip_bad, "show": True}
+    prepared = common.prepare(open_images(path), path, cache, size, **way)
     report = {
         "folder": str(prepared.folder),
         "images": len(prepared),
         "size": size,
+        "fit": fit,
         "bytes": prepared.pixels.nbytes,
         "skipped": list(prepared.skipped),
     }

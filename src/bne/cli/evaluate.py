@@ -3,18 +3,21 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bne.cli import common
-from bne.errors import SettingsError
+from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
+    from bne.data.transform import EvalTransform
     from bne.deploy.classifier import Classifier
     from bne.deploy.compare import Difference
     from bne.inspection.evaluate import Accuracies
+    from bne.inspection.measures import Measures
+    from bne.inspection.observe import Observed
 
     Shown = tuple[Path | None, Classifier, PreparedImages]
 
@@ -44,6 +47,23 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    scores: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .csv, .jsonl or .parquet file for one row per image, with all probabilities.",
+            show_default=False,
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(
+            help="The class that AUROC, average precision and sensitivity are of.",
+            show_default="the mean over all classes",
+        ),
+    ] = None,
+    specificity: Annotated[
+        float, typer.Option(min=0, max=1, help="At which sensitivity is measured.")
+    ] = 0.9,
     device: common.Device = "auto",
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
@@ -51,33 +71,53 @@ def evaluate(
 ) -> None:
     """Test a trained model on any domains, seen or not: accuracy per domain and class.
 
-    For models with branches also of the nearest branch, of uniform weights and of each branch. With
-    --against, two models on the same images: what one gains over the other, and how certain it is.
+    For models with branches also of the nearest branch, of uniform weights and of each branch. Then
+    other measures per domain: balanced accuracy, macro F1, AUROC, average precision, sensitivity at
+    a specificity, calibration error. With --against, two models on the same images: what one gains
+    over the other, and how certain it is.
     """
     from bne import api
     from bne.data.sources import open_images
-    from bne.inspection.evaluate import evaluate_model
+    from bne.deploy import rows
+    from bne.inspection.evaluate import accuracies, show
 
     if margin is not None and against is None:
         raise SettingsError("--margin compares with another model; name it with --against.")
+    if scores is not None:
+        if against is not None:
+            raise SettingsError("--scores is of one model; leave --against out.")
+        rows.check_suffix(scores, "--scores")
+        common.check_file(scores, "--scores")
     model = api.load(run, device, lean=lean, mix=mix, nearest=nearest)
     other = api.load(against, device) if against else None
     info, transform = model.info, model.engine.transform
+    if positive is not None and positive not in info.classes:
+        near = did_you_mean(positive, info.classes)
+        raise SettingsError(f"--positive {positive} is no class of the model; {near}.")
     images = open_images(data)
     wanted = common.parse_names(domains, images.domains) if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
 
-    def shown(size: int) -> "PreparedImages":
-        return common.prepare(images, data, cache, size, skip_bad=skip_bad, show=True)
+    def shown(to: "EvalTransform") -> "PreparedImages":
+        way: Any = {"fit": to.fit, "skip_bad": skip_bad, "show": True}
+        return common.prepare(images, data, cache, to.resize, **way)
 
-    prepared = shown(transform.resize)
+    prepared = shown(transform)
     if other is not None:
-        same = other.engine.size == transform.resize
-        there = prepared if same else shown(other.engine.size)
+        to = other.engine.transform
+        same = (to.resize, to.fit) == (transform.resize, transform.fit)
+        there = prepared if same else shown(to)
         _compare((run, model, prepared), (against, other, there), wanted, margin, as_json)
         return
     method, where = model.engine.method, model.engine.device
-    shares = evaluate_model(method, transform, info.classes, prepared, wanted, where)
+    seen = show(method, transform, info.classes, prepared, wanted, where)
+    shares = accuracies(seen)
+    chances = info.calibration.probabilities(seen.logits.numpy())
+    place = None if positive is None else info.classes.index(positive)
+    measures = _measure(seen, chances, specificity, place)
+    if scores is not None:
+        with rows.file_writer(scores) as write:
+            write(_rows(seen, chances, prepared))
     if as_json:
         plain = {
             domain: {
@@ -90,10 +130,62 @@ def evaluate(
             for domain, by_answer in shares.items()
         }
         about = {"method": info.method, "lean": method.lean, "trained_on": list(info.domains)}
-        report = {**about, "domains": plain}
+        report = {
+            **about,
+            "domains": plain,
+            "measures": {
+                "leading": measures.leading,
+                "unbalanced": list(measures.unbalanced),
+                "worst": measures.worst,
+                "specificity": specificity,
+                "positive": positive,
+                "domains": {
+                    domain: {name: own and asdict(own) for name, own in measured.items()}
+                    for domain, measured in measures.domains.items()
+                },
+            },
+        }
         typer.echo(json.dumps(report, indent=2))
     else:
         _show(shares, info.domains)
+        _show_measures(measures, positive, specificity)
+
+
+def _measure(
+    seen: "Observed", chances: Any, specificity: float, positive: int | None
+) -> "Measures":
+    from bne.inspection.measures import measure_domains
+
+    places = {domain: own.numpy() for domain, own in seen.rows().items()}
+    return measure_domains(
+        {domain: seen.truth.numpy()[own] for domain, own in places.items()},
+        {domain: chances[own] for domain, own in places.items()},
+        specificity=specificity,
+        positive=positive,
+    )
+
+
+def _rows(seen: "Observed", chances: Any, prepared: "PreparedImages") -> list[dict[str, Any]]:
+    """One per image: what it is, and what the model says."""
+    columns = [f"probability_{name}" for name in seen.classes]
+    facts = zip(
+        seen.numbers.tolist(),
+        seen.domain.tolist(),
+        seen.truth.tolist(),
+        chances.argmax(1).tolist(),
+        chances.tolist(),
+        strict=True,
+    )
+    return [
+        {
+            "file": prepared.images.files[number].name,
+            "domain": seen.domains[domain],
+            "class": seen.classes[truth],
+            "prediction": seen.classes[answer],
+            **dict(zip(columns, own, strict=True)),
+        }
+        for number, domain, truth, answer, own in facts
+    ]
 
 
 def _compare(
@@ -169,3 +261,35 @@ def _show(shares: "Accuracies", seen: tuple[str, ...]) -> None:
             table.add_row(name, str(share.images), *texts)
         console.print(table)
     console.print("Accuracy in percent, with 95 % bootstrap intervals.")
+
+
+def _show_measures(measures: "Measures", positive: str | None, specificity: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from bne.inspection.measures import NAMES
+    from bne.words import listed
+
+    first = measures.leading
+    titles = {name: name.replace("_", " ") for name in (first, *NAMES)}
+    titles |= {"macro_f1": "macro F1", "auroc": "AUROC"}
+    table = Table("domain", title="Measures of the prediction", show_footer=True)
+    table.columns[0].footer = "worst domain"
+    for name, title in titles.items():
+        table.add_column(title, justify="right", footer=measures.worst.get(name, "–"))
+    for domain, measured in measures.domains.items():
+        cells = (measured[name] for name in titles)
+        texts = (f"{c.value:.1f} ({c.low:.1f}–{c.high:.1f})" if c else "–" for c in cells)
+        table.add_row(domain, *texts)
+    console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
+    console.print(table)
+    ranked = f"of the class {positive}" if positive else "means over classes, each against the rest"
+    console.print(
+        "In percent, with 95 % bootstrap intervals; AUROC, average precision and sensitivity, at "
+        f"{100 * specificity:g} % specificity, are {ranked}."
+    )
+    if measures.unbalanced:
+        console.print(
+            f"Balanced accuracy leads: in {listed(measures.unbalanced)} the largest class has more "
+            "than three times as many images as the smallest."
+        )

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 EpochLength = Literal["largest", "smallest"] | int
+Series = tuple[str | int, ...]
+"""What is shuffled: the images of a domain, its classes, or the images of one of them."""
 
 
 class DomainBatches:
@@ -37,6 +39,10 @@ class DomainBatches:
       2107 // 16 = 131 if it is the target.
     - "smallest": the smallest domain is seen once, larger ones in part.
     - a whole number: so many steps.
+
+    With `labels`, every class of a domain is drawn as often as any other: each round of a domain is
+    one image of each of its classes, in random order, and each class is an endless series of
+    shuffles too. The length of an epoch stays.
 
     Under several processes each takes an equal part of every domain batch; together they hold what
     one process would.
@@ -58,6 +64,7 @@ class DomainBatches:
         epoch: EpochLength = "largest",
         rank: int = 0,
         world_size: int = 1,
+        labels: Mapping[int, int] | None = None,
     ) -> None:
         """Chooses the order.
 
@@ -68,6 +75,8 @@ class DomainBatches:
             epoch: Length of an epoch, see above.
             rank: Number of this process, from 0.
             world_size: Number of processes.
+            labels: The class of images by their number, to balance classes; images that are not in
+                it count as one class. None draws images as they come.
 
         Raises:
             DataError: A domain is empty.
@@ -87,12 +96,23 @@ class DomainBatches:
         for name, numbers in images.items():
             if len(numbers) == 0:
                 raise DataError(f"Domain {name!r} has no images to train on; leave it out.")
-        self._images = {name: torch.as_tensor(numbers) for name, numbers in images.items()}
+        self._names = tuple(images)
+        self._items: dict[Series, Tensor] = {}  # of every series of shuffles
+        for name, numbers in images.items():
+            if labels is None:
+                self._items[name,] = torch.as_tensor(numbers)
+                continue
+            by_class: dict[int, list[int]] = {}
+            for number in numbers:
+                by_class.setdefault(labels.get(int(number), -1), []).append(int(number))
+            self._items[name, "classes"] = torch.tensor(sorted(by_class))
+            for label, members in by_class.items():
+                self._items[name, "class", label] = torch.tensor(members)
         self._per_domain = per_domain
         self._seed = seed
         own = per_domain // world_size
         self._own = slice(rank * own, (rank + 1) * own)
-        self._shuffled = lru_cache(2 * len(images))(self._shuffle)
+        self._shuffled = lru_cache(2 * len(self._items))(self._shuffle)
         self.step = 0
         self.steps_per_epoch = _steps([len(n) for n in images.values()], per_domain, epoch)
         self.domains = torch.arange(len(images)).repeat_interleave(own)
@@ -101,7 +121,7 @@ class DomainBatches:
 
     def batch(self, step: int) -> Tensor:
         """(B,) int64, this process's images at a step, in domain order."""
-        return torch.cat([self._of_domain(name, step)[self._own] for name in self._images])
+        return torch.cat([self._of_domain(name, step)[self._own] for name in self._names])
 
     def rest_of_epoch(self) -> range:
         """The steps left in the present epoch: a whole one unless resumed in its middle."""
@@ -109,20 +129,33 @@ class DomainBatches:
         return range(self.step, end)
 
     def _of_domain(self, name: str, step: int) -> Tensor:
-        """(per_domain,) the domain's images at a step, which may span two shuffles or more."""
-        count = len(self._images[name])
-        start, end = step * self._per_domain, (step + 1) * self._per_domain
-        rounds = range(start // count, (end - 1) // count + 1)
-        shuffles = [self._shuffled(name, number) for number in rounds]
-        series = torch.cat(shuffles) if len(shuffles) > 1 else shuffles[0]
-        first = start - rounds.start * count
-        return series[first : first + self._per_domain]
+        """(per_domain,) the domain's images at a step."""
+        start = step * self._per_domain
+        if (name,) in self._items:
+            return self._part((name,), start, self._per_domain)
+        count = len(self._items[name, "classes"])
+        labels = self._part((name, "classes"), start, self._per_domain).tolist()
+        # A class comes once in a round of all of them: the round tells which of its images.
+        draws = [
+            self._part((name, "class", label), place // count, 1)
+            for place, label in enumerate(labels, start)
+        ]
+        return torch.cat(draws)
 
-    def _shuffle(self, name: str, number: int) -> Tensor:
-        """(N,) all the domain's images, in the order of their n-th round."""
-        generator = torch.Generator().manual_seed(seed_of(self._seed, number, name))
-        numbers = self._images[name]
-        return numbers[torch.randperm(len(numbers), generator=generator)]
+    def _part(self, series: Series, start: int, length: int) -> Tensor:
+        """(length,) of a series from a place on, which may span two shuffles or more."""
+        count, end = len(self._items[series]), start + length
+        rounds = range(start // count, (end - 1) // count + 1)
+        shuffles = [self._shuffled(series, number) for number in rounds]
+        joined = torch.cat(shuffles) if len(shuffles) > 1 else shuffles[0]
+        first = start - rounds.start * count
+        return joined[first : first + length]
+
+    def _shuffle(self, series: Series, number: int) -> Tensor:
+        """(N,) all that a series holds, in the order of its n-th round."""
+        generator = torch.Generator().manual_seed(seed_of(self._seed, number, *series))
+        items = self._items[series]
+        return items[torch.randperm(len(items), generator=generator)]
 
 
 def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:

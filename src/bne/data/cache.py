@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from bne.data.images import ImageSet
+    from bne.data.images import Fit, ImageSet
 
 FORMAT = 4  # raise it when the files of a store, or what an image is decoded to, change
 BLOCK = 1 << 20  # bytes that one thread sums up at a time
@@ -55,12 +55,14 @@ class PreparedImages:
             private copy, never the cache.
         folder: The folder in which the pixels lie.
         skipped: One sentence for each image that could not be read.
+        fit: How images were made square.
     """
 
     images: ImageSet
     pixels: Tensor
     folder: Path
     skipped: tuple[str, ...] = ()
+    fit: Fit = "squash"
 
     def __len__(self) -> int:
         return len(self.images)
@@ -83,6 +85,7 @@ def prepare(
     folder: Path | str | None = None,
     size: int = 256,
     *,
+    fit: Fit = "squash",
     skip_bad: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PreparedImages:
@@ -97,6 +100,7 @@ def prepare(
         images: The images to prepare.
         folder: The cache; `default_folder()` if None.
         size: Height and width to resize every image to, whatever its aspect.
+        fit: How images become square, "squash" or "letterbox"; see `bne.data.images.resize`.
         skip_bad: Whether to leave out images that cannot be read, instead of failing.
         progress: A function to call with (images done, images in all) while images are decoded.
 
@@ -110,7 +114,7 @@ def prepare(
     if not images.files:
         raise DataError("There are no images to prepare; check the path of the data set.")
     folder = Path(folder) if folder is not None else default_folder()
-    cache = _Cache(folder, images, size)
+    cache = _Cache(folder, images, size, fit)
     store = cache.known_store()
     if store is None:
         try:
@@ -124,7 +128,7 @@ def prepare(
     if problems and not skip_bad:
         raise _bad_images(problems, len(images))
     kept = images.select(place for place in range(len(images)) if place not in gaps)
-    return PreparedImages(kept, store.pixels(len(kept)), store.folder, problems)
+    return PreparedImages(kept, store.pixels(len(kept)), store.folder, problems, fit)
 
 
 @dataclass(frozen=True)
@@ -134,6 +138,7 @@ class _Cache:
     folder: Path
     images: ImageSet
     size: int
+    fit: Fit
 
     @property
     def bytes_needed(self) -> int:
@@ -157,13 +162,13 @@ class _Cache:
 
     def store_by_contents(self) -> _Store | None:
         """Hashes the images if some store could turn out to be theirs."""
-        stores = (_Store(folder, self.size) for folder in self.folder.glob("images-*"))
+        stores = (_Store(folder, self.size, self.fit) for folder in self.folder.glob("images-*"))
         if not any(store.is_of(len(self.images)) for store in stores):
             return None  # so a first preparation reads every file once
         return self.whole_store(digest(self.digests))
 
     def whole_store(self, contents: str) -> _Store | None:
-        store = _Store.of(self.folder, contents, self.size)
+        store = _Store.of(self.folder, contents, self.size, self.fit)
         return store if store.is_whole(len(self.images)) else None
 
     def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> _Store:
@@ -183,7 +188,7 @@ class _Cache:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             partial.mkdir()
             try:
-                return self.decode_into(_Store(partial, self.size), skip_bad, progress)
+                return self.decode_into(_Store(partial, self.size, self.fit), skip_bad, progress)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
 
@@ -191,11 +196,13 @@ class _Cache:
         self, partial: _Store, skip_bad: bool, progress: Callable[[int, int], None]
     ) -> _Store:
         files = self.images.files
-        digests, problems = decode_to_file(files, partial.pixels_file, self.size, progress)
+        digests, problems = decode_to_file(
+            files, partial.pixels_file, self.size, progress, self.fit
+        )
         if problems and (not skip_bad or len(problems) == len(files)):
             raise _bad_images(problems.values(), len(files))
         partial.finish(len(files), problems.keys())
-        store = _Store.of(self.folder, digest(digests), self.size)
+        store = _Store.of(self.folder, digest(digests), self.size, self.fit)
         shutil.rmtree(store.folder, ignore_errors=True)  # exists only if it is damaged
         partial.folder.rename(store.folder)
         sync(self.folder)
@@ -219,17 +226,17 @@ class _Store:
     them; and `checked`, the stamp under which they were last found to be undamaged.
     """
 
-    def __init__(self, folder: Path, size: int) -> None:
-        self.folder, self.size = folder, size
+    def __init__(self, folder: Path, size: int, fit: Fit) -> None:
+        self.folder, self.size, self.fit = folder, size, fit
         self.pixels_file = folder / "pixels.u8"
         self.notes_file = folder / "store.json"
         self.checked_file = folder / "checked"
 
     @classmethod
-    def of(cls, cache: Path, contents: str, size: int) -> _Store:
+    def of(cls, cache: Path, contents: str, size: int, fit: Fit) -> _Store:
         """The store of files with this digest of contents, whether or not it exists."""
-        key = digest([f"format {FORMAT}", resize_recipe(size), contents])
-        return cls(cache / f"images-{key[:32]}", size)
+        key = digest([f"format {FORMAT}", resize_recipe(size, fit), contents])
+        return cls(cache / f"images-{key[:32]}", size, fit)
 
     def is_of(self, files: int) -> bool:
         """Whether it was made of so many files in today's way, as far as its notes tell."""
@@ -291,7 +298,7 @@ class _Store:
 
     def way(self, files: int) -> dict[str, object]:
         """All that decides the pixels besides what the files hold."""
-        return {"format": FORMAT, "recipe": resize_recipe(self.size), "files": files}
+        return {"format": FORMAT, "recipe": resize_recipe(self.size, self.fit), "files": files}
 
     def notes(self) -> dict[str, Any]:
         """What `finish` noted; a ValueError if the file is damaged."""

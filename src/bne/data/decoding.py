@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
+    from bne.data.images import Fit
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -61,7 +63,11 @@ def in_threads(
 
 
 def decode_to_file(
-    files: Sequence[ImageFile], path: Path, size: int, progress: Callable[[int, int], None]
+    files: Sequence[ImageFile],
+    path: Path,
+    size: int,
+    progress: Callable[[int, int], None],
+    fit: Fit = "squash",
 ) -> tuple[list[str], dict[int, str]]:
     """Writes the pixels of `files` to `path`, file i at row i, each size x size x 3 bytes.
 
@@ -77,7 +83,7 @@ def decode_to_file(
         try:
             data = file.read()
             digest = hashlib.sha256(data).hexdigest()
-            pixels = resize(decode(data, file.name), size).tobytes()
+            pixels = resize(decode(data, file.name), size, fit).tobytes()
         except DataError as error:
             return digest, str(error)
         with path.open("r+b") as out:

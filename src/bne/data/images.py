@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bne.errors import DataError, SettingsError, did_you_mean
 
@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from PIL import Image
+
+Fit = Literal["squash", "letterbox"]
+"""How an image becomes square: stretched, or whole between black borders."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
@@ -142,18 +145,34 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
     return picture.convert("RGB")
 
 
-def resize(image: Image.Image, size: int) -> Image.Image:
-    """Resizes an RGB image to `size` x `size`, whatever its aspect, as the paper does.
+def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
+    """Resizes an RGB image to `size` x `size`.
 
     Bilinear with antialiasing: what torchvision's `Resize` does to a PIL image by default, so the
     pixels are those of the field's usual pipelines.
+
+    Args:
+        image: of any size.
+        size: height and width of the result.
+        fit: "squash" stretches it, whatever its aspect, as the paper does; "letterbox" keeps its
+            aspect, in the center between black borders.
     """
+    from PIL import Image
     from PIL.Image import Resampling
 
-    return image.resize((size, size), Resampling.BILINEAR)
+    if fit == "squash":
+        return image.resize((size, size), Resampling.BILINEAR)
+    longest = max(image.size)
+    width, height = (max(1, round(side * size / longest)) for side in image.size)
+    square = Image.new("RGB", (size, size))
+    square.paste(
+        image.resize((width, height), Resampling.BILINEAR),
+        ((size - width) // 2, (size - height) // 2),
+    )
+    return square
 
 
-def resize_recipe(size: int) -> str:
+def resize_recipe(size: int, fit: Fit = "squash") -> str:
     """Names all that decides the pixels of a resized image besides the encoded file.
 
     Two versions of the decoder may round differently, so they are part of the name.
@@ -162,7 +181,8 @@ def resize_recipe(size: int) -> str:
     from PIL import features
 
     jpeg = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
-    return f"bilinear {size}x{size} RGB, pillow {PIL.__version__}, jpeg {jpeg}"
+    way = "bilinear" if fit == "squash" else f"bilinear {fit}"
+    return f"{way} {size}x{size} RGB, pillow {PIL.__version__}, jpeg {jpeg}"
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 from torch.nn.functional import grid_sample
 
-from bne.data.images import decode, resize, to_rgb
+from bne.data.images import Fit, decode, resize, to_rgb
 from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
 
@@ -32,10 +32,12 @@ class EvalTransform:
     Attributes:
         preprocessing: The size of the centre crop, and the normalization.
         resize: Height and width images are resized to before that.
+        fit: How they become square, see `bne.data.images.resize`.
     """
 
     preprocessing: Preprocessing
     resize: int = 256
+    fit: Fit = "squash"
 
     def __post_init__(self) -> None:
         size = self.preprocessing.size
@@ -44,6 +46,8 @@ class EvalTransform:
                 f"Images resized to {self.resize} pixels are too small for a crop of {size}; "
                 f"choose resize >= {size}."
             )
+        if self.fit not in get_args(Fit):
+            raise SettingsError(f"fit is {self.fit!r}; it must be squash or letterbox.")
 
     def __call__(self, images: Tensor) -> Tensor:
         """Crops and normalizes a batch.
@@ -76,7 +80,10 @@ class EvalTransform:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON."""
-        return asdict(self)
+        fields = asdict(self)
+        if self.fit == "squash":  # as it was before there was a choice: models keep their checksums
+            del fields["fit"]
+        return fields
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> EvalTransform:
@@ -84,7 +91,8 @@ class EvalTransform:
         try:
             inner = fields["preprocessing"]
             mean, std = ((r, g, b) for r, g, b in (map(float, inner[k]) for k in ("mean", "std")))
-            return cls(Preprocessing(int(inner["size"]), mean, std), int(fields["resize"]))
+            known = Preprocessing(int(inner["size"]), mean, std)
+            return cls(known, int(fields["resize"]), fields.get("fit", "squash"))
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"The stored image preprocessing is not valid ({error!r}); it needs resize and "
@@ -93,7 +101,7 @@ class EvalTransform:
 
     def _of_picture(self, image: Image.Image) -> Tensor:
         """From the very pixels that the cache would hold."""
-        data = bytearray(resize(image, self.resize).tobytes())
+        data = bytearray(resize(image, self.resize, self.fit).tobytes())
         pixels = torch.frombuffer(data, dtype=torch.uint8)
         return self(pixels.view(1, self.resize, self.resize, 3).permute(0, 3, 1, 2))
 

@@ -96,9 +96,9 @@ class Classifier:
         pictures: list[Any] = [images] if single or len(shape) == 3 else list(images)  # type: ignore[arg-type]
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")
-        size = self.engine.transform.resize
+        to = self.engine.transform
         parts = [
-            self.engine(np.stack([_pixels(one, size) for one in pictures[start : start + BATCH]]))
+            self.engine(np.stack([_pixels(one, to) for one in pictures[start : start + BATCH]]))
             for start in range(0, len(pictures), BATCH)
         ]
         return Answers(self.info, Seen.cat(parts), abstain)
@@ -159,8 +159,8 @@ class Classifier:
         hub.save(self, Path(folder))
 
 
-def _pixels(picture: Any, size: int) -> NDArray[np.uint8]:
-    """(size, size, 3), as in training."""
+def _pixels(picture: Any, to: EvalTransform) -> NDArray[np.uint8]:
+    """(resize, resize, 3), as in training."""
     from PIL import Image
 
     if isinstance(picture, str | os.PathLike):
@@ -168,13 +168,13 @@ def _pixels(picture: Any, size: int) -> NDArray[np.uint8]:
             data = Path(picture).read_bytes()
         except OSError as error:
             raise DataError(f"{picture}: the image cannot be read ({error.strerror}).") from error
-        return np.asarray(resize(decode(data, str(picture)), size))
+        return np.asarray(resize(decode(data, str(picture)), to.resize, to.fit))
     if hasattr(picture, "shape"):
         picture = _from_array(picture)
     if not isinstance(picture, Image.Image):
         kind = type(picture).__name__
         raise DataError(f"A {kind} is no image; give a file, a PIL image, a tensor or an array.")
-    return np.asarray(resize(to_rgb(picture, "image"), size))
+    return np.asarray(resize(to_rgb(picture, "image"), to.resize, to.fit))
 
 
 def _from_array(pixels: Any) -> Image.Image:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.data.feed import Feed
+    from bne.data.images import Fit
     from bne.data.transform import EvalTransform
     from bne.methods import Method
     from bne.training.model_folder import Trained
@@ -48,6 +49,11 @@ class Engine:
     def size(self) -> int:
         """Height and width of the images it is given."""
         return self.transform.resize
+
+    @property
+    def fit(self) -> Fit:
+        """How images become square."""
+        return self.transform.fit
 
     @property
     def batch(self) -> int:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from bne.data.images import Fit
     from bne.deploy.manifest import Manifest
 
 UNSIGNED = "uint8"
@@ -46,6 +47,7 @@ class OnnxEngine:
         self._prepares = prepares
         inner = model.transform["preprocessing"]
         self.size = int(model.transform["resize"])
+        self.fit: Fit = model.transform.get("fit", "squash")
         self.batch = 16
         start = round((self.size - inner["size"]) / 2)
         self._crop = slice(start, start + inner["size"])

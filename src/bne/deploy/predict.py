@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from bne.data.images import Fit
     from bne.deploy.answers import Seen
     from bne.deploy.manifest import Manifest
     from bne.deploy.pictures import Picture
@@ -28,6 +29,10 @@ class Looks(Protocol):
     @property
     def size(self) -> int:
         """Height and width of the images it is given."""
+
+    @property
+    def fit(self) -> Fit:
+        """How images become square."""
 
     @property
     def batch(self) -> int:
@@ -72,7 +77,7 @@ def predict(
     def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str]:
         try:
             return picture.name, np.asarray(
-                resize(decode(picture.read(), picture.name), engine.size)
+                resize(decode(picture.read(), picture.name), engine.size, engine.fit)
             )
         except DataError as error:
             return picture.name, str(error)

@@ -58,7 +58,7 @@ def to_int8(data: bytes, images: ImageSet, path: Path) -> Any:
     engine = OnnxEngine.of(data, path)
     chosen, _ = _divided(images)
     batches: Iterator[NDArray[Any]] = (
-        engine.inputs(pixels[None]) for pixels in in_threads(_read(engine.size), chosen)
+        engine.inputs(pixels[None]) for pixels in in_threads(_read(engine), chosen)
     )
 
     class Reader(library.CalibrationDataReader):  # type: ignore[misc]
@@ -115,8 +115,8 @@ def _divided(images: ImageSet) -> tuple[Sequence[ImageFile], Sequence[ImageFile]
     return [files[k] for k in every[:few]], [files[k] for k in every[few : few + TESTED]]
 
 
-def _read(size: int) -> Any:
+def _read(engine: OnnxEngine) -> Any:
     def work(file: ImageFile) -> NDArray[np.uint8]:
-        return np.asarray(resize(decode(file.read(), file.name), size))
+        return np.asarray(resize(decode(file.read(), file.name), engine.size, engine.fit))
 
     return work

@@ -121,7 +121,7 @@ def file_writer(path: Path) -> Iterator[Write]:
             partial.unlink(missing_ok=True)
 
 
-def check_suffix(path: Path) -> None:
+def check_suffix(path: Path, option: str = "--out") -> None:
     """Refuses a file of which nobody knows how to write it.
 
     Raises:
@@ -129,7 +129,7 @@ def check_suffix(path: Path) -> None:
         MissingLibraryError: pyarrow, which writes parquet, is not installed.
     """
     if path.suffix.lower() not in SUFFIXES:
-        raise SettingsError(f"--out {path}: end the name in .csv, .jsonl or .parquet.")
+        raise SettingsError(f"{option} {path}: end the name in .csv, .jsonl or .parquet.")
     if path.suffix.lower() == ".parquet":
         require("pyarrow", "parquet")
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from bne.data.cache import PreparedImages
     from bne.data.transform import EvalTransform
+    from bne.inspection.observe import Observed
     from bne.methods import Method
 
 DRAWS, COVERAGE = 10_000, 0.95
@@ -63,18 +64,15 @@ Accuracies = dict[str, dict[str, dict[str, Accuracy]]]
 """By domain, by whose answer it is, and by class, of which `ALL` is the first."""
 
 
-def evaluate_model(
+def show(
     method: Method,
     transform: EvalTransform,
     classes: Sequence[str],
     prepared: PreparedImages,
     domains: Iterable[str],
     device: torch.device | str = "cpu",
-) -> Accuracies:
-    """Classifies all images of some domains, in float32.
-
-    The answers are the method's `prediction` and, if it weighs branches, those of the `nearest`
-    branch, of `uniform` weights and of each `branch NAME`.
+) -> Observed:
+    """Shows all images of some domains to a model, in float32.
 
     Args:
         method: the trained model, on the device, in evaluation mode.
@@ -92,7 +90,15 @@ def evaluate_model(
         raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
     members = {domain: prepared.images.indices_of([domain]) for domain in domains}
     feed = Feed(prepared, device)
-    seen = observe(method, transform, classes, prepared, feed, members, weightings=["uniform"])
+    return observe(method, transform, classes, prepared, feed, members, weightings=["uniform"])
+
+
+def accuracies(seen: Observed) -> Accuracies:
+    """Accuracy of each answer to images, per domain and class.
+
+    The answers are the method's `prediction` and, if it weighs branches, those of the `nearest`
+    branch, of `uniform` weights and of each `branch NAME`.
+    """
     answers = {"prediction": seen.answers}
     if seen.branches:
         answers["nearest"] = seen.by_rank[:, 0]
@@ -102,7 +108,7 @@ def evaluate_model(
     found: Accuracies = {}
     for domain, rows in seen.rows().items():
         groups = {ALL: rows}
-        groups |= {name: rows[seen.truth[rows] == k] for k, name in enumerate(classes)}
+        groups |= {name: rows[seen.truth[rows] == k] for k, name in enumerate(seen.classes)}
         groups = {name: own for name, own in groups.items() if len(own)}
         found[domain] = {
             whose: {n: Accuracy.of(**s) for n, s in scores(own == seen.truth, groups).items()}

@@ -45,6 +45,7 @@ class Observed:
         truth: (N,), true classes.
         answers: (N,), predicted classes.
         confidence: (N,), probabilities of the predicted classes.
+        logits: (N, classes), of the prediction.
         weights: (N, K), weights of the branches in the prediction.
         nearness: (N, K), larger the nearer an image lies to a branch's domain.
         by_branch: (N, K), classes that each branch predicts alone.
@@ -65,6 +66,7 @@ class Observed:
     truth: Tensor
     answers: Tensor
     confidence: Tensor
+    logits: Tensor
     weights: Tensor
     nearness: Tensor
     by_branch: Tensor
@@ -225,7 +227,7 @@ def _look(method: Method, images: Tensor, mapped: Tensor, others: Sequence[str])
 def _answers(logits: Tensor, branch_logits: Tensor) -> dict[str, Tensor]:
     confidence, answers = logits.double().softmax(1).max(1)
     finite = logits.isfinite().all(1) & branch_logits.isfinite().flatten(1).all(1)
-    return {"answers": answers, "confidence": confidence, "finite": finite}
+    return {"answers": answers, "confidence": confidence, "logits": logits, "finite": finite}
 
 
 def _on_cpu(points: Embedding) -> Embedding:

@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -67,7 +66,7 @@ class DeepAll(Method):
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy; the domains play no part."""
-        return F.cross_entropy(self.net(images), labels)
+        return self.cross_entropy(self.net(images), labels)
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's own logits."""
@@ -159,7 +158,7 @@ class InstanceNorm(Method):
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy; the domains play no part."""
-        return F.cross_entropy(self.predict(images), labels)
+        return self.cross_entropy(self.predict(images), labels)
 
     def predict(self, images: Tensor) -> Tensor:
         """The logits of the network, normalizing as above."""

@@ -56,7 +56,7 @@ class BranchMethod(Method):
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of the mixture or, in the warm-up, of each image's own branch."""
         if self.stage == WARM_UP:
-            return F.cross_entropy(self.net(images, domains, own_branch=True), labels)
+            return self.cross_entropy(self.net(images, domains, own_branch=True), labels)
         return self.mixture_loss(images, labels, domains)
 
     @abstractmethod
@@ -152,13 +152,13 @@ class BNE(BranchMethod):
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of the mixture and, if wanted, of branches and of the domain weights."""
         if not (self.domain_loss or self.branch_loss):
-            return F.cross_entropy(self.net(images, domains), labels)
+            return self.cross_entropy(self.net(images, domains), labels)
         out = self.net(images, domains, details=True)
-        loss = F.cross_entropy(out.logits, labels)
+        loss = self.cross_entropy(out.logits, labels)
         if self.branch_loss:
             every = out.branch_logits.flatten(0, 1)  # of an image, one after another
             labels = labels.repeat_interleave(len(self.net.domains))
-            loss = torch.lerp(loss, F.cross_entropy(every, labels), self.branch_loss)
+            loss = torch.lerp(loss, self.cross_entropy(every, labels), self.branch_loss)
         if self.domain_loss:
             # Not of the weights, whose own logarithm may be -inf.
             loss = loss + self.domain_loss * F.cross_entropy(nearness(out.distances), domains)

@@ -81,7 +81,7 @@ class DNet(BranchMethod):
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of the mixture and, if wanted, of the domains."""
         out = self._mixture(images, domains)
-        loss = F.cross_entropy(out.logits, labels)
+        loss = self.cross_entropy(out.logits, labels)
         if self.domain_loss:
             loss = loss + self.domain_loss * F.cross_entropy(out.domain_logits, domains)
         return loss

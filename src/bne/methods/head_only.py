@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bne.core.convert import convert
@@ -61,7 +60,7 @@ class HeadOnly(Method):
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy; the domains play no part."""
-        return F.cross_entropy(self.predict(images), labels)
+        return self.cross_entropy(self.predict(images), labels)
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's logits."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bne.core.ensemble import DomainEnsemble, Lean
@@ -29,6 +30,8 @@ class Method(nn.Module, ABC):
             lose at larger ones, see docs/beyond.md.
         uses_target: whether unlabeled images of the target join every batch as one more domain,
             the last, with the label -100, which `cross_entropy` passes over.
+        class_weights: (classes,), how much an image of each class counts in the loss; None counts
+            all alike. Training sets it; it is no part of the state dict.
     """
 
     net: nn.Module
@@ -36,6 +39,7 @@ class Method(nn.Module, ABC):
     can_lean: ClassVar[bool] = True
     most_lean: ClassVar[float] = 0.1
     uses_target: ClassVar[bool] = False
+    class_weights: Tensor | None = None
 
     @property
     def lean(self) -> Lean:
@@ -65,6 +69,20 @@ class Method(nn.Module, ABC):
     def forward(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The same as `loss`."""
         return self.loss(images, labels, domains)
+
+    def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """The mean over labeled images, each times the weight of its class if there are weights.
+
+        The divisor is the number of images, so that parts of a batch add up to the whole.
+
+        Args:
+            logits: (N, classes).
+            labels: (N,), -100 for images without one.
+        """
+        if self.class_weights is None:
+            return F.cross_entropy(logits, labels)
+        total = F.cross_entropy(logits, labels, self.class_weights, reduction="sum")
+        return total / (labels >= 0).sum()
 
     def members(
         self, members: Mapping[str, Sequence[int]], epoch: int, look: Look

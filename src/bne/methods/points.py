@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bne.core.convert import convert
@@ -68,7 +67,7 @@ class PointsMethod(BranchMethod):
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""
         max_lean = self.max_lean if self.shares is None else self.shares()
-        return F.cross_entropy(self.net(images, domains, max_lean=max_lean), labels.repeat(2))
+        return self.cross_entropy(self.net(images, domains, max_lean=max_lean), labels.repeat(2))
 
 
 @register(

@@ -33,11 +33,7 @@ def check_settings(recipe: Recipe) -> None:
     if recipe.group is not None:
         compiled(recipe.group)
     backbone = _backbone(recipe)
-    if recipe.resize < backbone.preprocessing.size:
-        raise SettingsError(
-            f"resize is {recipe.resize}, less than the {backbone.preprocessing.size} pixels that "
-            f"backbone {recipe.backbone} takes."
-        )
+    _check_size(recipe, backbone)
     _check_place_of_weights(recipe, backbone)
     _check_method(recipe, backbone)
 
@@ -83,6 +79,30 @@ def _backbone(recipe: Recipe) -> Backbone:
         return find(recipe.backbone)
     except ValueError as error:
         raise SettingsError(f"backbone: {error}.") from None
+
+
+def _check_size(recipe: Recipe, backbone: Backbone) -> None:
+    """Runs a network without values on images of a size that is not its own."""
+    own = backbone.preprocessing.size
+    if recipe.resize < (recipe.size or own):
+        takes = f"{own} pixels that backbone {recipe.backbone} takes"
+        takes = takes if recipe.size is None else f"{recipe.size} pixels of size"
+        raise SettingsError(f"resize is {recipe.resize}, less than the {takes}; set it higher.")
+    if recipe.size is None:
+        return
+    import torch
+
+    try:
+        with torch.device("meta"), torch.no_grad():
+            network, images = backbone.create(2), torch.empty(2, 3, recipe.size, recipe.size)
+            for training in (True, False):  # some have further outputs in training
+                network.train(training)(images)
+    except (AssertionError, RuntimeError, ValueError) as error:
+        why = str(error).strip().partition("\n")[0].rstrip(".")
+        raise SettingsError(
+            f"size is {recipe.size}, which backbone {recipe.backbone} cannot take ({why}); leave "
+            f"it out for the network's own {own} pixels, or choose another."
+        ) from None
 
 
 def _check_place_of_weights(recipe: Recipe, backbone: Backbone) -> None:

@@ -111,6 +111,26 @@ class Inputs:
         return {d: split.validation for d, split in self.splits.items() if split.validation}
 
     @property
+    def train_labels(self) -> dict[int, int]:
+        """The class of every training image, by the image's number."""
+        return {n: self.images.files[n].label for own in self.train.values() for n in own}
+
+    @property
+    def class_weights(self) -> list[float]:
+        """How much an image of each class counts, to make up for how seldom the class is drawn.
+
+        Domains are drawn equally often, whatever their sizes: a class's share is the mean of its
+        shares in all domains. The mean weight of an image drawn is 1; a class without training
+        images has weight 0.
+        """
+        shares = [0.0] * len(self.images.classes)
+        for numbers in self.train.values():
+            for number in numbers:
+                shares[self.images.files[number].label] += 1 / (len(numbers) * len(self.train))
+        present = sum(share > 0 for share in shares)
+        return [1 / (present * share) if share else 0.0 for share in shares]
+
+    @property
     def split_by(self) -> str:
         """By which split images are held out: `10 % of every class`."""
         share = self.recipe.validation

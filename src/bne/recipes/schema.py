@@ -107,9 +107,15 @@ class Recipe:
         group: a regular expression on file names whose parentheses match what images of one patient
             or video share: no split parts these. None takes the column `group` of a table, if there
             is one; see `bne.data.groups.groups_of`.
+        balance: what is done for rare classes: "sampling" draws every class of a domain as often as
+            any other; "weights" counts an image in the loss by how seldom its class is drawn.
         augmentation: of training images.
         flip: whether to mirror every other training image.
-        resize: height and width images are resized to before they are cropped.
+        size: height and width of the network's input; None takes the backbone's own.
+        resize: height and width images are resized to before they are cropped. If settings give
+            `size` and leave it out, it follows in the ratio of 256 to 224.
+        fit: how images become square: "squash" stretches them, "letterbox" keeps their aspect
+            between black borders.
         precision: "bf16" or "float32", of convolutions and matrix products.
         head: the phase in which the last layer alone is trained, under the pretrained statistics.
         train: the phase in which everything is.
@@ -138,9 +144,12 @@ class Recipe:
     epoch: Literal["largest", "smallest"] | int = "largest"
     validation: Literal["auto", "official"] | float = "auto"
     group: str | None = None
+    balance: Literal["none", "sampling", "weights"] = "none"
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
     flip: bool = True
+    size: int | None = None
     resize: int = 256
+    fit: Literal["squash", "letterbox"] = "squash"
     precision: Literal["bf16", "float32"] = "bf16"
     head: HeadPhase = field(default_factory=lambda: HeadPhase(epochs=2))
     train: Phase = field(default_factory=lambda: Phase(20, 6, schedule=Schedule("cosine")))
@@ -188,7 +197,7 @@ RETIRED = ("head.warm_up",)  # what earlier versions wrote and no run ever heede
 _LIMITS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("head_factor clip", lambda x: x > 0, "above 0"),
     ("weight_decay seed", lambda x: x >= 0, "at least 0"),
-    ("per_domain accumulate resize patience", lambda x: x >= 1, "at least 1"),
+    ("per_domain accumulate size resize patience", lambda x: x >= 1, "at least 1"),
     ("momentum validation", lambda x: 0 <= x < 1, "at least 0 and below 1"),
     ("lean", lambda x: 0 <= x <= 1, "at least 0 and at most 1"),
     ("decay tail", lambda x: 0 < x <= 1, "above 0 and at most 1"),
@@ -301,6 +310,8 @@ def to_recipe(settings: Settings) -> Recipe:
     Raises:
         SettingsError: There is no method.
     """
+    if settings.get("size") is not None:
+        settings = {"resize": round(settings["size"] * 256 / 224), **settings}
     recipe: Recipe = _replaced(Recipe(), settings)
     if not recipe.method:
         raise SettingsError("method is missing; give it in the recipe or on the command line.")

@@ -186,6 +186,7 @@ class PhaseTraining:
         recipe = runtime.recipe
         self.name = name
         self.method = method.train()
+        method.class_weights = runtime.class_weights
         self.members: Mapping[str, Sequence[int]] = {}
         self._phase = recipe.head if name == "head" else recipe.train
         self.epochs = self._phase.epochs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
@@ -90,6 +90,11 @@ class Runtime:
                 f"The images are prepared with {size} pixels, but resize is {recipe.resize}; "
                 "prepare them anew, or change resize."
             )
+        if prepared.fit != recipe.fit:
+            raise DataError(
+                f"The images are prepared with fit {prepared.fit}, but the recipe has {recipe.fit};"
+                " prepare them anew, or change fit."
+            )
         if [f.name for f in prepared.images.files] != [f.name for f in inputs.images.files]:
             raise DataError("The prepared images are others than those that were split.")
         parts = processes.count * recipe.accumulate
@@ -99,12 +104,13 @@ class Runtime:
                 f"accumulate={recipe.accumulate} cannot divide; choose a multiple of {parts}."
             )
         expected = preprocessing(recipe.backbone)
+        expected = replace(expected, size=recipe.size or expected.size)
         precision = effective(recipe.precision, processes.device)
         return cls(
             inputs,
             processes,
             Feed(prepared, processes.device),
-            EvalTransform(expected, recipe.resize),
+            EvalTransform(expected, recipe.resize, recipe.fit),
             Augmentation(recipe.augmentation, expected, recipe.seed, flip=recipe.flip),
             precision,
             _autocast(precision, processes.device),
@@ -116,6 +122,13 @@ class Runtime:
     def recipe(self) -> Recipe:
         """Every setting."""
         return self.inputs.recipe
+
+    @property
+    def class_weights(self) -> Tensor | None:
+        """(classes,) on the device, for the loss; None if all images count alike."""
+        if self.recipe.balance != "weights":
+            return None
+        return torch.tensor(self.inputs.class_weights, device=self.device)
 
     @property
     def device(self) -> torch.device:
@@ -142,6 +155,7 @@ class Runtime:
             epoch=self.steps_per_epoch,
             rank=self.processes.rank,
             world_size=self.processes.count,
+            labels=self.inputs.train_labels if self.recipe.balance == "sampling" else None,
         )
         batches.step = step
         return batches
