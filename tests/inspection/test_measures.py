@@ -73,14 +73,24 @@ def test_intervals_are_those_of_drawing_images_anew(monkeypatch) -> None:
     monkeypatch.setattr(measures, "AT_ONCE", 80 * 333)  # several blocks of draws
     found = measure(truth, chances)
     draw = np.random.default_rng(7)
-    places = draw.integers(0, 80, (300, 80))
-    draws = np.array([by_scikit_learn(truth[p], chances[p], None, 0.9) for p in places])
+    classes = [np.flatnonzero(truth == k) for k in range(3)]
+    by_class = [np.concatenate([draw.choice(own, len(own)) for own in classes]) for _ in range(300)]
+    draws = np.array([by_scikit_learn(truth[p], chances[p], None, 0.9) for p in by_class])
+    right = (chances.argmax(1) == truth)[draw.integers(0, 80, (300, 80))]
+    draws[:, 0] = right.mean(1)  # of all images, whatever their class
     for name, values in zip(NAMES, 100 * draws.T, strict=False):
         own = found[name]
         low, high = np.percentile(values, (2.5, 97.5))
         assert own.low < own.value < own.high
         assert (own.low, own.high) == pytest.approx((low, high), abs=0.25 * (high - low)), name
     assert measure(truth, chances) == found  # seeded
+
+
+def test_no_draw_lacks_a_rare_class() -> None:
+    truth = np.array([0] * 12 + [1] * 3)
+    found = measure(truth, np.tile([0.9, 0.1], (15, 1)))  # the rare class is never found
+    assert found["balanced_accuracy"] == Measure(50, 50, 50)
+    assert found["accuracy"].low < 80 < found["accuracy"].high
 
 
 def test_what_one_class_does_not_define_is_none() -> None:

@@ -32,7 +32,8 @@ class Measure:
 
     Attributes:
         value: of the images as they are.
-        low: lower end of the 95 % bootstrap interval, of images drawn with replacement.
+        low: lower end of the 95 % bootstrap interval, of images drawn with replacement; for means
+            over classes they are drawn within each class, so that no draw lacks a rare one.
         high: upper end of it.
     """
 
@@ -125,20 +126,25 @@ def measure(
     truth, probabilities = np.asarray(truth), np.asarray(probabilities, np.float64)
     _check(truth, probabilities, specificity, positive)
     chosen = range(probabilities.shape[1]) if positive is None else [positive]
-    parts = [
-        _measured(weights, truth, probabilities, chosen, specificity)
-        for weights in _draws(len(truth), seed)
+    together = [np.arange(len(truth))]
+    by_class = [np.flatnonzero(truth == label) for label in np.unique(truth)]
+    of_all = [_of_all(draws, truth, probabilities) for draws in _draws(together, seed)]
+    of_classes = [
+        _of_classes(draws, truth, probabilities, chosen, specificity)
+        for draws in _draws(by_class, seed)
     ]
-    found: Measured = {}
-    for name, values in zip(NAMES, 100 * np.concatenate(parts, 1), strict=True):
-        first, draws = values[0], values[1:]
-        found[name] = None
-        if not np.isnan(first):
-            tail = 50 * (1 - COVERAGE)
-            known = draws[~np.isnan(draws)]
-            low, high = np.percentile(known if len(known) else first, (tail, 100 - tail))
-            found[name] = Measure(float(first), float(low), float(high))
-    return found
+    accuracy, error = np.concatenate(of_all, 1)
+    values = dict(zip(NAMES, (accuracy, *np.concatenate(of_classes, 1), error), strict=True))
+    return {name: _interval(100 * own) for name, own in values.items()}
+
+
+def _interval(values: Floats) -> Measure | None:
+    """From (1 + D,), of the images as they are and of the draws."""
+    if np.isnan(values[0]):
+        return None
+    tail = 50 * (1 - COVERAGE)
+    low, high = np.percentile(values[1:], (tail, 100 - tail))
+    return Measure(float(values[0]), float(low), float(high))
 
 
 def _check(
@@ -161,45 +167,47 @@ def _check(
         raise SettingsError(f"specificity is {specificity}; it must be 0 to 1.")
 
 
-def _draws(count: int, seed: int) -> Iterator[Floats]:
-    """(D, N) at a time, how often each image is in each draw; the first has each once."""
-    generator = np.random.default_rng(seed)
+def _draws(groups: Sequence[NDArray[np.intp]], seed: int) -> Iterator[Floats]:
+    """(D, N) at a time, how often each image is in each draw; the first has each once.
+
+    As many images as a group has are drawn from it, with replacement.
+    """
+    generator, count = np.random.default_rng(seed), sum(map(len, groups))
     yield np.ones((1, count))
     at_once = max(1, AT_ONCE // count)
     for start in range(0, DRAWS, at_once):
         draws = min(at_once, DRAWS - start)
-        places = generator.integers(0, count, (draws, count))
+        places = np.concatenate(
+            [own[generator.integers(0, len(own), (draws, len(own)))] for own in groups], axis=1
+        )
         places += count * np.arange(draws)[:, None]
         drawn = np.bincount(places.ravel(), minlength=draws * count)
         yield drawn.reshape(draws, count).astype(np.float64)
 
 
-def _measured(
+def _of_all(weights: Floats, truth: NDArray[np.int64], probabilities: Floats) -> Floats:
+    """(2, D): accuracy and calibration error of D draws."""
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = weights @ (np.eye(BINS)[bins] * (confidence - right)[:, None])
+    found: Floats = np.stack([weights @ right, np.abs(gaps).sum(1)]) / len(truth)
+    return found
+
+
+def _of_classes(
     weights: Floats,
     truth: NDArray[np.int64],
     probabilities: Floats,
     chosen: Sequence[int],
     specificity: float,
 ) -> Floats:
-    """(measures, D), in the order of `NAMES`, of D draws; NaN where one is not defined."""
-    count, classes = probabilities.shape
-    answers, confidence = probabilities.argmax(1), probabilities.max(1)
-    right = answers == truth
-    labels = np.eye(classes)
+    """(5, D): balanced accuracy, macro F1 and what `_ranked` gives; NaN where not defined."""
+    answers, labels = probabilities.argmax(1), np.eye(probabilities.shape[1])
     of_truth, of_answers = weights @ labels[truth], weights @ labels[answers]
-    hits = weights @ (labels[truth] * right[:, None])
-    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
-    gaps = weights @ (np.eye(BINS)[bins] * (confidence - right)[:, None])
+    hits = weights @ (labels[truth] * labels[answers])
+    recall, f1 = _ratio(hits, of_truth), _ratio(2 * hits, of_truth + of_answers)
     ranked = [_ranked(weights, truth == k, probabilities[:, k], specificity) for k in chosen]
-    return np.stack(
-        [
-            weights @ right / count,
-            _mean(_ratio(hits, of_truth), 1),
-            _mean(_ratio(2 * hits, of_truth + of_answers), 1),
-            *_mean(np.stack(ranked), 0),
-            np.abs(gaps).sum(1) / count,
-        ]
-    )
+    return np.stack([_mean(recall, 1), _mean(f1, 1), *_mean(np.stack(ranked), 0)])
 
 
 def _ranked(
