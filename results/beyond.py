@@ -80,6 +80,7 @@ def page() -> str:
         modes=modes(),
         changes=changes(),
         small=small_maps(),
+        speed=speed(),
         held_out_images=sorted(
             sum(score.images for score in found[0].validation.values())
             for found in runs("office_caltech").values()
@@ -213,6 +214,19 @@ def changes() -> dict[str, dict[str, dict[str, float]]]:
     return {
         change: {row: {c: fmean(v) for c, v in cells.items()} for row, cells in rows.items()}
         for change, rows in told.items()
+    }
+
+
+def speed() -> dict[tuple[str, int, str], float]:
+    """Ratios of the last measurement, by what was measured, domains and reference."""
+    file = HERE / "speed.jsonl"
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    own = [line for line in found if line["part"] == "leaning" and line["ratio"]]
+    last = own[-1]["when"]
+    return {
+        (line["what"], line["domains"], line["reference_is"]): line["ratio"]
+        for line in own
+        if line["when"] == last
     }
 
 

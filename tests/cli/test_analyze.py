@@ -24,7 +24,9 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The folder of a run on the pictures, and its result."""
     folder = tmp_path_factory.mktemp("analyze")
     prepared = prepare(open_images(data), folder / "cache", 32)
-    return folder / "run", run(item("bne").recipe, prepared, folder / "run", analyse=analyse)
+    return folder / "run", run(
+        item("bne", lean=0.0).recipe, prepared, folder / "run", analyse=analyse
+    )
 
 
 def test_the_folder_has_what_training_found(data: Path, trained: Trained, tmp_path: Path) -> None:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold
 
-from bne.data.groups import check_apart, groups_of
 from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
-from bne.data.splits import hold_out, official
+from bne.data.splits import check_apart, groups_of, hold_out, official
 from bne.errors import DataError, SettingsError
 
 

@@ -40,7 +40,7 @@ def open_images(source: object) -> ImageSet:
             - a folder `root/domain/class/image`, in which a domain may also be one `.tar` or
               `.zip` with members `class/image`;
             - a `.csv` file with the columns path, class and domain, paths relative to it; a
-              column group says which images belong together, see `bne.data.groups`;
+              column group says which images belong together, see `bne.data.splits`;
             - a torch `Dataset` of `(image, label, domain)`, or a Hugging Face dataset with columns
               of these names; see `bne.data.datasets`.
 

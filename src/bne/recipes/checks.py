@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from bne.data.groups import compiled
+from bne.data.splits import compiled
 from bne.errors import SettingsError
 from bne.recipes.schema import convert
 

@@ -8,8 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.groups import check_apart, groups_of
-from bne.data.splits import HELD_OUT, hold_out, official
+from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
 from bne.recipes.checks import check_numbers
@@ -18,9 +17,8 @@ from bne.words import listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from bne.data.groups import Groups
     from bne.data.images import ImageSet
-    from bne.data.splits import Split
+    from bne.data.splits import Groups, Split
     from bne.recipes.schema import Recipe
 
 SPLIT_FILE = "split.csv"

@@ -106,7 +106,7 @@ class Recipe:
             or "auto", the official split if the data have one and a share of 10 % if not.
         group: a regular expression on file names whose parentheses match what images of one patient
             or video share: no split parts these. None takes the column `group` of a table, if there
-            is one; see `bne.data.groups.groups_of`.
+            is one; see `bne.data.splits.groups_of`.
         balance: what is done for rare classes: "sampling" draws every class of a domain as often as
             any other; "weights" counts an image in the loss by how seldom its class is drawn.
         augmentation: of training images.

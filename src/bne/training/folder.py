@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
-from bne.data.groups import groups_of
+from bne.data.splits import groups_of
 from bne.errors import BneError, DataError, TrainingError
 from bne.recipes.files import dump, parse
 from bne.recipes.inputs import split_sources
