@@ -24,7 +24,6 @@ def images():
         ({"resize": 12}, "prepared with 10 pixels, but resize is 12"),
         ({"fit": "letterbox"}, "prepared with fit squash, but the recipe has letterbox"),
         ({"size": 11}, "resized to 10 pixels are too small for a crop of 11"),
-        ({"target": ()}, "target"),
         ({"train": Phase(0)}, r"train\.epochs is 0"),
         ({"per_domain": 3, "accumulate": 2}, "accumulate=2"),
     ],

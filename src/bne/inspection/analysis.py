@@ -40,7 +40,8 @@ SAME_WEIGHTS = "All images have the same weights: none is more confident or mixe
 def analyse(trained: Trained) -> dict[str, Any]:
     """Figures for the record of a run, ready for JSON, of all images of targets and sources.
 
-    They are of a network that does not lean, as the record's accuracies are.
+    They are of a network that leans as the record's accuracies are, which is not at all but for
+    methods that are trained so.
 
     `target` has, by target domain, `accuracy`, `calibration_error`, `confusion` and, if branches
     are weighed, mean `weights`. `sources`, if branches are weighed, has by source domain mean
@@ -56,7 +57,7 @@ def analyse(trained: Trained) -> dict[str, Any]:
     held_out = {number for split in splits.values() for number in split.validation}
     if branches(trained.method):
         members |= {domain: [*split.train, *split.validation] for domain, split in splits.items()}
-    share, trained.method.lean = trained.method.lean, 0.0
+    share, trained.method.lean = trained.method.lean, trained.method.scored_lean
     with autocast(effective(trained.recipe.precision, device), device):
         observed = observe(
             trained.method,

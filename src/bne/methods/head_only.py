@@ -34,7 +34,7 @@ class HeadOnly(Method):
     def __init__(self, model: nn.Module, domains: Sequence[str], *, fit_lean: float = 0.1) -> None:
         super().__init__()
         self.net = convert(model, lean=fit_lean)
-        self.fit_lean = fit_lean
+        self.fit_lean = self.scored_lean = fit_lean
         self._lean: Lean = fit_lean
         classifier = classifier_parameters(self.net) or set(head_of(self.net).parameters())
         for parameter in self.net.parameters():

@@ -26,6 +26,7 @@ class Method(nn.Module, ABC):
         stage: what the loss now computes. It may change from epoch to epoch; within one stage every
             step runs the same operations, so that they can be recorded once and replayed.
         can_lean: whether images may lean on their own statistics in evaluation.
+        scored_lean: the share that epochs of training are scored at.
         most_lean: the largest share to lean by that is chosen without being asked for. Photographs
             lose at larger ones, see docs/beyond.md.
         uses_target: whether unlabeled images of the target join every batch as one more domain,
@@ -38,6 +39,7 @@ class Method(nn.Module, ABC):
     stage: str = "train"
     can_lean: ClassVar[bool] = True
     most_lean: ClassVar[float] = 0.1
+    scored_lean: float = 0.0
     uses_target: ClassVar[bool] = False
     class_weights: Tensor | None = None
 
