@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Train DeepAll, BNE and points on digits drawn in four ways, each in turn unseen.
 
-    Takes about two minutes on two cores and downloads nothing. All methods take as many steps. A
+    Takes two to three minutes on two cores and downloads nothing. All methods take as many steps. A
     leaning network is the trained one, whose images lean on their own statistics.
     """
     from rich.console import Console
