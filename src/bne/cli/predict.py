@@ -76,8 +76,8 @@ def predict(
     from rich.console import Console
 
     from bne.deploy import rows
-    from bne.deploy.opening import open_engine
     from bne.deploy.pictures import NAMES, find_pictures
+    from bne.deploy.predict import open_engine
 
     if engine not in ("local", "ray"):
         raise SettingsError(f"--engine {engine}: choose local or ray.")

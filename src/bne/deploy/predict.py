@@ -1,19 +1,23 @@
-"""Many images through a model: decoded in threads while the network computes."""
+"""Many images through a model: decoded in threads while the network computes.
+
+Torch is imported only if the model needs it.
+"""
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from bne.data.decoding import in_threads
 from bne.data.images import decode, resize
 from bne.deploy.answers import Answers
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -40,6 +44,34 @@ class Looks(Protocol):
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
         """Looks at (N, size, size, 3) images; `places` asks for weights and distances too."""
+
+
+def open_engine(path: Path, device: str, **mode: Any) -> tuple[Looks, Manifest]:
+    """The network of a model file, a run's folder or an exported file, and what is known of it.
+
+    Args:
+        path: of the file or folder.
+        device: "auto", "cpu" or "cuda"; exported files run on the CPU.
+        **mode: how the model answers, see `bne.deploy.modes.set_mode`.
+
+    Raises:
+        DataError: There is no model, or a damaged one.
+        SettingsError: There is no such device, or the model cannot answer so.
+    """
+    if path.suffix.lower() == ".onnx" and path.is_file():
+        from bne.deploy.onnx import OnnxEngine
+
+        if asked := [name for name, value in mode.items() if value is not None]:
+            raise SettingsError(
+                f"--{asked[0]}: an exported model answers as it was exported; export it anew."
+            )
+        engine = OnnxEngine.load(path)
+        return engine, engine.model
+    from bne.deploy.classifier import Classifier
+    from bne.training.environment import choose_device
+
+    model = Classifier.load(path, choose_device(device), **mode)
+    return model.engine, model.info
 
 
 class Part(NamedTuple):

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.ray import connected
-from bne.deploy.opening import open_engine
-from bne.deploy.predict import predict
+from bne.deploy.predict import open_engine, predict
 from bne.deploy.rows import PLACES, rows
 
 if TYPE_CHECKING:
