@@ -1,6 +1,6 @@
-"""Leaning on small maps: ResNet-18 at 64 pixels, whose last maps are 2 × 2.
+"""Leaning on small maps: ResNet-18 at 64 or 96 pixels, whose last maps are 2 × 2 or 3 × 3.
 
-    python results/small_maps.py --data pacs --weights resnet18.safetensors \
+    python results/small_maps.py --size 64 --data pacs --weights resnet18.safetensors \
         --out results/beyond/small-maps.jsonl
 
 The deviation of four values is a guess. So the share is also tried where it shrinks with the number
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +24,6 @@ from bne.data.benchmarks import BENCHMARKS
 from bne.data.cache import prepare
 from bne.data.feed import Feed
 from bne.data.sources import open_images
-from bne.models import Preprocessing, registry
 from bne.recipes.inputs import official_split
 from bne.training.folder import held_out_images, read_training
 from bne.training.model_folder import load_model
@@ -35,16 +33,14 @@ if TYPE_CHECKING:
     from bne.data.transform import EvalTransform
     from bne.methods import Method
 
-SIZE, RESIZE, NAME = 64, 73, "resnet18-64"
 METHODS, CONSTANTS, SHARES = (
     ("deepall", "points"),
     (0, 1, 4, 16, 64),
     (0.05, 0.1, 0.15, 0.2, 0.3, 0.5),
 )
-registry._BACKBONES[NAME] = replace(registry.find("resnet18"), preprocessing=Preprocessing(SIZE))
 
 
-def values(method: Method, device: str) -> dict[str, int]:
+def values(method: Method, size: int, device: str) -> dict[str, int]:
     """The number of values per channel that every layer sees in an image, by its name."""
     found: dict[str, int] = {}
 
@@ -58,7 +54,7 @@ def values(method: Method, device: str) -> dict[str, int]:
     ]
     hooks = [layer.register_forward_pre_hook(look(name)) for name, layer in layers]
     with torch.inference_mode():
-        method.predict(torch.zeros(2, 3, SIZE, SIZE, device=device))
+        method.predict(torch.zeros(2, 3, size, size, device=device))
     for hook in hooks:
         hook.remove()
     return found
@@ -77,27 +73,29 @@ def accuracy(method: Method, transform: EvalTransform, feed: Feed, numbers: list
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=64, help="in pixels")
     parser.add_argument("--data", type=Path, required=True, help="PACS")
     parser.add_argument("--weights", required=True)
     parser.add_argument("--runs", type=Path, default=Path("runs/small-maps"))
     parser.add_argument("--out", type=Path, required=True, help="a .jsonl file to add to")
     options = parser.parse_args()
+    size, resize = options.size, options.size * 8 // 7
     device = "cuda" if torch.cuda.is_available() else "cpu"
     images = open_images(options.data)
-    feed = Feed(prepare(images, None, RESIZE), torch.device(device))
+    feed = Feed(prepare(images, None, resize), torch.device(device))
     for (target,), name in product(BENCHMARKS["pacs"].targets, METHODS):
-        folder = options.runs / f"{name}-{target}"
-        settings = {"method": name, "backbone": NAME, "weights": options.weights, "resize": RESIZE}
+        folder = options.runs / f"{name}-{target}-{size}"
+        settings = {"method": name, "weights": options.weights, "size": size, "resize": resize}
         run = bne.train(options.data, target, recipe="beyond-pacs-resnet18", out=folder, **settings)
         method, transform, info = load_model(folder)
         method.to(device)
         training = read_training(folder)
         held_out, _ = held_out_images(training, info.domains, images, official_split(options.data))
-        sizes = values(method, device)
+        sizes = values(method, size, device)
         for constant, share in product(CONSTANTS, SHARES):
             method.lean = {k: share * n / (n + constant * (1 - share)) for k, n in sizes.items()}
             line = {
-                "size": SIZE, "method": name, "target": target, "zero": run.accuracy,
+                "size": size, "method": name, "target": target, "zero": run.accuracy,
                 "c": constant, "share": share,
                 "target_accuracy": accuracy(method, transform, feed, images.indices_of([target])),
                 "held-out": accuracy(method, transform, feed, sorted(held_out)),
