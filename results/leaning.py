@@ -72,7 +72,11 @@ def modes(method: Method) -> Iterator[str]:
     before = net.mix
     for net.mix in dict.fromkeys((before, "logits", "statistics", "centre")):
         yield net.mix
-    net.mix = before
+    net.mix = "logits"
+    for count in range(1, len(net.domains)):
+        net.nearest = count
+        yield f"nearest {count}"
+    net.mix, net.nearest = before, None
 
 
 @torch.inference_mode()
