@@ -217,24 +217,25 @@ def changes() -> dict[str, dict[str, dict[str, float]]]:
     }
 
 
-def speed() -> dict[tuple[str, int, str], float]:
-    """Ratios of the last measurement, by what was measured, domains and reference."""
+def speed() -> dict[tuple[str, int, str], dict[str, float]]:
+    """Ratios of each device's last measurement, by what was measured, domains and reference."""
     file = HERE / "speed.jsonl"
     found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     own = [line for line in found if line["part"] == "leaning" and line["ratio"]]
-    last = own[-1]["when"]
-    return {
-        (line["what"], line["domains"], line["reference_is"]): line["ratio"]
-        for line in own
-        if line["when"] == last
-    }
+    last = {line["device"]: line["when"] for line in own}
+    told: dict[tuple[str, int, str], dict[str, float]] = defaultdict(dict)
+    for line in own:
+        if line["when"] == last[line["device"]]:
+            run = "compiled" if line["compiled"] else "graph" if line["graph"] else "cpu"
+            told[line["what"], line["domains"], line["reference_is"]][run] = line["ratio"]
+    return dict(told)
 
 
-def small_maps() -> dict[str, dict[int, dict[float, tuple[float, float]]]]:
-    """At 64 pixels, by method, constant and share: mean accuracy on targets and held-out images."""
-    found: dict[str, dict[int, dict[float, list[tuple[float, float]]]]] = {}
+def small_maps() -> dict[tuple[int, str], dict[int, dict[float, tuple[float, float]]]]:
+    """By size and method, constant and share: mean accuracy on targets and held-out images."""
+    found: dict[tuple[int, str], dict[int, dict[float, list[tuple[float, float]]]]] = {}
     for line in lines("small-maps"):
-        own = found.setdefault(_name(line), {}).setdefault(line["c"], {})
+        own = found.setdefault((line["size"], _name(line)), {}).setdefault(line["c"], {})
         own.setdefault(line["share"], []).append((line["target_accuracy"], line["held-out"]))
         zero = own.setdefault(0.0, [])
         if line["share"] == 0.1:
