@@ -1,8 +1,12 @@
+import base64
+import io
 import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import bne as library
 from tests.cli.command import SETTINGS, bne, refusal
@@ -33,6 +37,34 @@ def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None
     expected = library.load(runs["bne"], "cpu").info.calibration
     assert found.percentiles == pytest.approx(expected.percentiles, rel=1e-4)
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+
+
+def test_thumbnails_are_small_jpegs_of_the_maps_images(
+    runs: Runs, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ("--data", runs["data"], "--device", "cpu")
+    for more in ((), ("--thumbnails",)):
+        bne("bundle", runs["bne"], f"{len(more)}.bne", *data, "--map", 2, *more)
+    without, kept = (library.load(here / f"{n}.bne", "cpu").info.map for n in (0, 1))
+    assert all("thumbnail" not in one for one in without["images"])
+    originals = {}
+    for path in runs["data"].glob("*/*/*.png"):
+        domain, name = path.parts[-3:-1]
+        originals.setdefault((domain, name), []).append(Image.open(path).convert("RGB"))
+    for one, other in zip(kept["images"], without["images"], strict=True):
+        kind, _, content = one.pop("thumbnail").partition(",")
+        assert (kind, one) == ("data:image/jpeg;base64", other)
+        small = Image.open(io.BytesIO(base64.b64decode(content)))
+        assert small.format == "JPEG"
+        assert max(small.size) <= 56
+        apart = [
+            np.abs(np.subtract(small, image.resize(small.size), dtype=float)).mean()
+            for image in originals[one["domain"], one["class"]]
+        ]
+        assert min(apart) < 12  # of 255: it is one of its domain and class
+    monkeypatch.setattr("bne.deploy.map.MOST", 3)
+    command = ("bundle", runs["bne"], "x.bne", *data, "--map", 2, "--thumbnails")
+    assert "3 images at most" in refusal(*command)
 
 
 def test_a_model_carries_what_to_expect_at_a_new_domain(runs: Runs, here: Path) -> None:
@@ -69,6 +101,7 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["bne"], "x.bne", "--data", other), "other classes"),
         ((runs["bne"], "x.bne", "--map", 9), "name them with --data"),
         ((runs["bne"], "x.bne", "--records", "r.jsonl", "--lean", 0), "as it was trained"),
+        ((runs["bne"], "x.bne", "--thumbnails"), "say how many images with --map"),
         ((runs["dnet"], "x.bne", "--data", runs["data"], "--map", 9), "measures no distances"),
         ((bare, "x.bne", "--data", runs["data"]), "held out no images"),
     ):

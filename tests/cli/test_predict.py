@@ -73,6 +73,18 @@ def test_modes_are_those_of_the_library(runs: Runs) -> None:
     np.testing.assert_allclose(found, expected.probabilities.max(1), rtol=1e-4)
 
 
+def test_one_domain_is_that_of_the_library(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = sorted(runs["data"].glob("photo/*/*.png"))
+    expected = library.load(runs["bne"], "cpu", lean=0.2).predict(files, one_domain=True)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(map(str, files))))
+    command = ("predict", runs["bne"], "-", "--json", "--lean", 0.2, "--one-domain")
+    found = lines(bne(*command).out)
+    np.testing.assert_allclose(
+        [row["probability"] for row in found], expected.probabilities.max(1), rtol=1e-4
+    )
+    assert len({json.dumps(row["weights"]) for row in found}) == 1
+
+
 def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:
     photos = runs["data"] / "photo"
     for arguments, words in (
@@ -86,6 +98,8 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["bne"], photos, "--out", "x.csv", "--device", "tpu"), "--device tpu"),
         ((runs["bne"], photos, "--engine", "spark"), "choose local or ray"),
         ((runs["bne"], photos, "--ray-address", "auto"), "needs --engine ray"),
+        ((runs["bne"], photos, "--one-domain", "--engine", "ray"), "leave --engine ray out"),
+        ((runs["dnet"], photos, "--one-domain"), "answers image by image"),
     ):
         assert words in refusal("predict", *arguments)
     assert not list(here.iterdir())

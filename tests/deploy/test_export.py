@@ -15,7 +15,7 @@ from bne.deploy import export as exporting
 from bne.deploy.export import ExportError
 from bne.deploy.onnx import OnnxEngine
 from bne.deploy.pictures import find_pictures
-from bne.deploy.predict import predict
+from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
 
 Runs = dict[str, Path]
@@ -150,6 +150,8 @@ def test_damaged_and_other_files_are_named(graph: Path, tmp_path: Path) -> None:
             OnnxEngine.load(path)
     with pytest.raises(DataError, match=r"absent\.onnx"):
         OnnxEngine.load(tmp_path / "absent.onnx")
+    with pytest.raises(SettingsError, match="an exported model answers image by image"):
+        check_one_domain(OnnxEngine.load(graph))
 
 
 def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from bne.data.feed import Feed
 from bne.data.sources import open_images
 from bne.deploy.pictures import find_pictures
 from bne.deploy.predict import predict
+from bne.errors import SettingsError
 from bne.inspection.observe import observe
 from bne.training.folder import read_training
 
@@ -81,3 +82,29 @@ def test_the_centre_measures_no_distances_unless_asked_to(
     np.testing.assert_allclose(
         without.answers.seen.logits[:1], expected.detach(), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("method", ["bne", "deepall"])
+def test_images_of_one_domain_share_their_statistics(runs: Runs, method: str) -> None:
+    model = bne.load(runs[method], "cpu", lean=0.2)
+    files = sorted(runs["data"].glob("photo/*/*.png"))
+    found = model.predict(files, one_domain=True)
+    bad = runs["data"] / "none.png"
+    pictures = find_pictures(["-"], map(str, [bad, *files]))
+    parts = list(predict(model.engine, model.info, pictures, one_domain=True))
+    assert sum(len(part.problems) for part in parts) == 1
+    logits = np.concatenate([part.answers.seen.logits for part in parts])
+    np.testing.assert_allclose(logits, found.seen.logits, rtol=1e-4, atol=1e-5)
+    alone = model.predict(files)
+    assert not np.allclose(logits, alone.seen.logits, rtol=1e-3)
+    if method == "bne":
+        assert (found.weights == found.weights[0]).all()
+    one = model.predict(files[0], one_domain=True).seen.logits
+    np.testing.assert_allclose(one, alone.seen.logits[:1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("method", "lean"), [("deepall", 0.0), ("dnet", 0.1)])
+def test_models_without_statistics_of_images_refuse_one_domain(runs, method, lean) -> None:
+    model = bne.load(runs[method], "cpu", lean=lean)
+    with pytest.raises(SettingsError, match="answers image by image"):
+        model.predict(runs["data"] / "photo/cat/0.png", one_domain=True)

@@ -43,6 +43,14 @@ def bundle(
             show_default="no map",
         ),
     ] = None,
+    thumbnails: Annotated[
+        bool,
+        typer.Option(
+            "--thumbnails",
+            help="With --map: keep a small JPEG of each image, which all who have the file can "
+            "see.",
+        ),
+    ] = False,
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
@@ -60,13 +68,15 @@ def bundle(
     common.check_file(file, "FILE")
     if points and data is None:
         raise SettingsError("--map needs the images of the run; name them with --data.")
+    if thumbnails and not points:
+        raise SettingsError("--thumbnails are those of a map; say how many images with --map.")
     if records and (lean, mix, nearest) != (None, None, None):
         raise SettingsError(
             "--records tells of the model as it was trained; leave out --lean, --mix and --nearest."
         )
     where = device if data else "cpu"
     model = api.load(run, where, lean=lean, mix=mix, nearest=nearest)
-    info = _measured(model, run, data, cache, points) if data else model.info
+    info = _measured(model, run, data, cache, points, thumbnails) if data else model.info
     if records:
         info = replace(info, expected=_expected(info, records))
     write(file, model.engine.method, info)
@@ -99,7 +109,12 @@ def _expected(info: "Manifest", file: Path) -> "dict[str, Any]":
 
 
 def _measured(
-    model: "Classifier", run: Path, data: Path, cache: Path | None, points: int | None
+    model: "Classifier",
+    run: Path,
+    data: Path,
+    cache: Path | None,
+    points: int | None,
+    thumbnails: bool,
 ) -> "Manifest":
     """What is known of a model, with what held-out images of its run tell."""
     from bne.data.feed import Feed
@@ -121,5 +136,7 @@ def _measured(
     if not held_out:
         raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")
     scale = calibrate(engine, Feed(prepared, engine.device), sorted(held_out))
-    places = make_map(engine, known, prepared, held_out, points) if points else known.map
+    places = known.map
+    if points:
+        places = make_map(engine, known, prepared, held_out, points, pictures=thumbnails)
     return replace(known, calibration=scale, map=places)

@@ -57,6 +57,13 @@ def predict(
         float, typer.Option(min=0, max=1, help="Leave images open below this probability.")
     ] = 0.0,
     column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
+    one_domain: Annotated[
+        bool,
+        typer.Option(
+            "--one-domain",
+            help="All images are one unknown domain: read them twice, use their pooled statistics.",
+        ),
+    ] = False,
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
@@ -77,18 +84,22 @@ def predict(
 
     from bne.deploy import rows
     from bne.deploy.pictures import NAMES, find_pictures
-    from bne.deploy.predict import open_engine
+    from bne.deploy.predict import check_one_domain, open_engine
 
     if engine not in ("local", "ray"):
         raise SettingsError(f"--engine {engine}: choose local or ray.")
     if ray_address and engine != "ray":
         raise SettingsError("--ray-address needs --engine ray.")
+    if one_domain and engine == "ray":
+        raise SettingsError("--one-domain pools all images on one machine; leave --engine ray out.")
     if out:
         rows.check_suffix(out)
         common.check_file(out, "--out")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
     mode = {"lean": lean, "mix": mix, "nearest": nearest}
     opened, known = open_engine(model, device, **mode)
+    if one_domain:
+        check_one_domain(opened)
     if known.expected:
         typer.echo(known.expected["sentence"], err=True)
     wanted = rows.choose_columns(known, common.parse_names(columns) if columns else None, top)
@@ -103,7 +114,7 @@ def predict(
         job |= {"model": model.absolute(), "device": device, "mode": mode}
         told = _on_ray(job, pictures, ray_address)
     else:
-        told = _local(opened, job, known, pictures, places)
+        told = _local(opened, job, known, pictures, places, one_domain)
     unreadable = 0
     with (
         rows.file_writer(out) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
@@ -128,12 +139,20 @@ def predict(
 
 
 def _local(
-    engine: "Looks", job: "Job", known: "Manifest", pictures: "Sequence[Picture]", places: bool
+    engine: "Looks",
+    job: "Job",
+    known: "Manifest",
+    pictures: "Sequence[Picture]",
+    places: bool,
+    one_domain: bool,
 ) -> "Iterator[Told]":
     from bne.deploy.predict import predict
     from bne.deploy.rows import rows
 
-    for part in predict(engine, known, pictures, abstain=job["abstain"], places=places):
+    said = predict(
+        engine, known, pictures, abstain=job["abstain"], places=places, one_domain=one_domain
+    )
+    for part in said:
         answers = part.answers
         yield (
             rows(part.names, answers, job["columns"], job["top"]) if answers else [],

@@ -403,6 +403,11 @@ class DomainEnsemble(nn.Module):
         return self.run(images, rule, len(domains))
 
     def _embed(self, images: Tensor) -> Embedding:
+        together = self._passes.together
+        return self._place(images) if together is None else together.point(images, self._place)
+
+    def _place(self, images: Tensor) -> Embedding:
+        """The instance pass."""
         found: dict[str, list[Moments]] = {}
 
         def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:

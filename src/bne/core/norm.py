@@ -304,6 +304,11 @@ class DomainBatchNorm(nn.Module):
         """
         if self.training or not self.leans or values_per_channel(samples) == 1:
             return self._normalise(samples, population, domains)
+        if (together := self.passes.together) is not None:
+            own = together.moments(self.name, samples, domains, len(population.mean))
+            if domains is not None:
+                population = Moments(*(statistic[domains] for statistic in population))
+            return self._normalise(samples, leaned(population, own, self.share, self.eps))
         if not torch.is_grad_enabled() and (kernels := kernels_for(samples)):
             x, affine = samples.squeeze(1), (self.weight, self.bias)
             normalised: Tensor = kernels.by_lean(

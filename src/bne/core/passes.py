@@ -17,10 +17,13 @@ once for all.
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from bne.core.together import Together
 
 Rule = Callable[[Any, Tensor], Tensor]
 """What a pass does at every domain-aware layer: takes it and its input, returns the output."""
@@ -34,11 +37,13 @@ class Passes(threading.local):
     Attributes:
         rule: the current pass's rule.
         shared: what the current passes share, if they run the same images.
+        together: what stands for the statistics of each image, if all are one domain.
     """
 
     def __init__(self) -> None:  # in every thread
         self.rule: Rule | None = None
         self.shared: Shared | None = None
+        self.together: Together | None = None
 
     def copies(self, images: Tensor, number: int) -> Tensor:
         """The input of a pass that runs every image so many times, (number * N, ...)."""

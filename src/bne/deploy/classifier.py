@@ -18,7 +18,7 @@ from bne.errors import DataError, require
 from bne.training.files import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from numpy.typing import NDArray
     from PIL import Image
@@ -79,7 +79,13 @@ class Classifier:
         """The same for the same model, wherever it lies."""
         return bundle.checksum(snapshot(self.engine.method.state_dict()), self.info)[:16]
 
-    def predict(self, images: Picture | Iterable[Picture], *, abstain: float = 0.0) -> Answers:
+    def predict(
+        self,
+        images: Picture | Iterable[Picture],
+        *,
+        abstain: float = 0.0,
+        one_domain: bool = False,
+    ) -> Answers:
         """Classifies images of any size, of domains that need not be known.
 
         Args:
@@ -87,9 +93,12 @@ class Classifier:
                 (H, W, 3). Several of one size may be one tensor or array with one more dimension in
                 front.
             abstain: probability below which an image is left open: its class is None.
+            one_domain: whether all images are one unknown domain: their pooled statistics are used
+                in place of each one's own, to weigh the branches and to lean on.
 
         Raises:
             DataError: One cannot be read, or is something else.
+            SettingsError: The model cannot take images as one domain.
         """
         shape = getattr(images, "shape", ())
         single = isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__")
@@ -97,11 +106,13 @@ class Classifier:
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")
         to = self.engine.transform
-        parts = [
-            self.engine(np.stack([_pixels(one, to) for one in pictures[start : start + BATCH]]))
-            for start in range(0, len(pictures), BATCH)
-        ]
-        return Answers(self.info, Seen.cat(parts), abstain)
+
+        def parts() -> Iterator[NDArray[np.uint8]]:
+            for start in range(0, len(pictures), BATCH):
+                yield np.stack([_pixels(one, to) for one in pictures[start : start + BATCH]])
+
+        engine = self.engine.together(parts()) if one_domain else self.engine
+        return Answers(self.info, Seen.cat([engine(part) for part in parts()]), abstain)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as one file, which `bne.load` reads."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import copy
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from bne.core.convert import convert
 from bne.core.distances import uniform, wasserstein
+from bne.core.ensemble import DomainEnsemble
 from bne.core.prediction import Prediction
+from bne.core.together import Together
 from bne.data.transform import upload
 from bne.deploy.answers import Calibration, Seen
-from bne.errors import DataError
+from bne.errors import DataError, SettingsError
 from bne.inspection.observe import branches
+from bne.methods import DSON, DeepAll, DNet
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -44,6 +50,7 @@ class Engine:
         self.method = method
         self.transform = transform
         self.device = torch.device(device)
+        self._together: Together | None = None
 
     @property
     def size(self) -> int:
@@ -62,8 +69,30 @@ class Engine:
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
         """Looks at (N, size, size, 3) images; see `look`."""
-        images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
-        return self.look(upload(images, self.device), places=places)
+        return self.look(self._uploaded(pixels), places=places)
+
+    def _uploaded(self, pixels: NDArray[np.uint8]) -> Tensor:
+        return upload(torch.from_numpy(pixels).permute(0, 3, 1, 2), self.device)
+
+    @torch.inference_mode()
+    def together(self, parts: Iterable[NDArray[np.uint8]], *, places: bool = True) -> Engine:
+        """The same model for images of one unknown domain, which it looks at twice.
+
+        Args:
+            parts: all images, (N, size, size, 3) at a time. They are not kept.
+            places: as in `look`.
+
+        Raises:
+            SettingsError: Its answers cannot depend on other images.
+        """
+        found = Engine(_with_domain_layers(self.method), self.transform, self.device)
+        net = found.method.net
+        assert isinstance(net, DomainEnsemble)
+        found._together = Together(net)
+        wanted = places or weighs(found.method)
+        for pixels in parts:
+            found._together.add(self.transform(self._uploaded(pixels)), places=wanted)
+        return found
 
     @torch.inference_mode()
     def look(self, images: Tensor, *, places: bool = True) -> Seen:
@@ -76,10 +105,9 @@ class Engine:
         Raises:
             DataError: An answer is not finite.
         """
-        found = tuple(
-            None if part is None else part.float().cpu().numpy()
-            for part in explained(self.method, self.transform(images), places=places)
-        )
+        with self._together or nullcontext():
+            said = explained(self.method, self.transform(images), places=places)
+        found = tuple(None if part is None else part.float().cpu().numpy() for part in said)
         seen = Seen(*found)  # type: ignore[arg-type]
         if not np.isfinite(seen.logits).all():
             raise DataError(
@@ -111,6 +139,25 @@ def explained(
         known: Any = net.domain_embeddings()  # type: ignore[operator]
         distances = wasserstein(told.embedding, known)
     return told.logits, told.weights, distances
+
+
+def _with_domain_layers(method: Method) -> Method:
+    """The same model, whose layers can take statistics from elsewhere than each image.
+
+    Raises:
+        SettingsError: It uses no statistics of images, or in a way of its own.
+    """
+    if isinstance(method, DeepAll) and (lean := method.lean):
+        method = copy.deepcopy(method)
+        method.lean = 0  # its plain network leans otherwise
+        method.net = convert(method.net, lean=lean)
+    net, special = method.net, isinstance(method, DNet | DSON)
+    if special or not isinstance(net, DomainEnsemble) or not (branches(method) or net.leans):
+        raise SettingsError(
+            f"one domain: {type(method).__name__} answers image by image, since it neither leans "
+            "nor weighs branches by distances; leave it out."
+        )
+    return method
 
 
 def weighs(method: Method) -> bool:

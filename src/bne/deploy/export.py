@@ -155,6 +155,7 @@ def export(
     more = torch.cat([images, images.flip(0)[:1]])  # than it is traced with
     with torch.inference_mode():
         expected = graph(more)
+    model = replace(model, map=None)  # which no graph needs, and which may show images
     if len(expected) == 1:
         model = replace(model, branches=(), distance=None, mix=None)
     with _explained_failure(model), warnings.catch_warnings(), _quiet():

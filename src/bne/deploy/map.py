@@ -8,6 +8,7 @@ from bne.data.feed import Feed
 from bne.errors import SettingsError
 from bne.inspection.maps import make_maps
 from bne.inspection.observe import observe
+from bne.report.look import thumbnails
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
     from bne.deploy.manifest import Manifest
 
 DIGITS = 3
+MOST = 2000  # thumbnails
+SIDE, BUDGET = 56, 4_000_000  # pixels of a thumbnail at most, and characters of all together
 
 
 def make_map(
-    engine: Engine, model: Manifest, prepared: PreparedImages, held_out: Collection[int], most: int
+    engine: Engine,
+    model: Manifest,
+    prepared: PreparedImages,
+    held_out: Collection[int],
+    most: int,
+    *,
+    pictures: bool = False,
 ) -> dict[str, Any]:
-    """Lays held-out images and the domains out in the plane; no image and no name is in it.
+    """Lays held-out images and the domains out in the plane; no name of an image is in it.
 
     Args:
         engine: the trained model.
@@ -30,12 +39,15 @@ def make_map(
         prepared: the images of the run.
         held_out: numbers of those held out.
         most: number of images at most of each domain.
+        pictures: whether a thumbnail of each image is kept.
 
     Returns:
-        `branches`, the places of the domains; and `images`, places, domains and classes.
+        `branches`, the places of the domains; and `images`, places, domains, classes and, if
+        wanted, thumbnails: small JPEGs, as `data:` addresses.
 
     Raises:
-        SettingsError: The model measures no distances, or there are too few images.
+        SettingsError: The model measures no distances, there are too few images, or too many
+            thumbnails.
     """
     if model.distance is None:
         raise SettingsError(f"--map: {model.method} measures no distances; leave it out.")
@@ -44,6 +56,11 @@ def make_map(
         for name in model.domains
         if name in prepared.images.domains
     }
+    count = sum(map(len, members.values()))
+    if pictures and count > MOST:
+        raise SettingsError(
+            f"--thumbnails keeps {MOST} images at most, and --map {most} has {count}; lower it."
+        )
     seen = observe(
         engine.method,
         engine.transform,
@@ -59,10 +76,11 @@ def make_map(
         raise SettingsError("--map: too few images were held out to make a map of; leave it out.")
     images, domains = (own.round(DIGITS).tolist() for own in (found[0].images, found[0].domains))
     labels = seen.domain[seen.mapped].tolist(), seen.truth[seen.mapped].tolist()
-    return {
-        "branches": dict(zip(model.branches, domains, strict=True)),
-        "images": [
-            {"place": place, "domain": seen.domains[domain], "class": model.classes[label]}
-            for place, domain, label in zip(images, *labels, strict=True)
-        ],
-    }
+    shown = [
+        {"place": place, "domain": seen.domains[domain], "class": model.classes[label]}
+        for place, domain, label in zip(images, *labels, strict=True)
+    ]
+    if pictures:
+        small = thumbnails(prepared, seen.numbers[seen.mapped].tolist(), SIDE, BUDGET)
+        shown = [{**one, "thumbnail": own} for one, own in zip(shown, small, strict=True)]
+    return {"branches": dict(zip(model.branches, domains, strict=True)), "images": shown}

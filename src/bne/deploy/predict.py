@@ -95,15 +95,21 @@ def predict(
     *,
     abstain: float = 0.0,
     places: bool = True,
+    one_domain: bool = False,
 ) -> Iterator[Part]:
     """Classifies images in their order, batch by batch; those that cannot be read are left out.
 
     Args:
         engine: the network.
         model: what is known of it.
-        pictures: the images.
+        pictures: the images; with `one_domain` a list of them, which is read twice.
         abstain: probability below which an image is left open.
         places: whether weights and distances are wanted, which may cost another pass.
+        one_domain: whether all images are one unknown domain: their pooled statistics are used in
+            place of each one's own.
+
+    Raises:
+        SettingsError: The model cannot take images as one domain.
     """
 
     def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str]:
@@ -114,8 +120,17 @@ def predict(
         except DataError as error:
             return picture.name, str(error)
 
-    prepared = in_threads(prepare, pictures, ahead=2 * engine.batch)
-    while part := list(islice(prepared, engine.batch)):
+    def batches() -> Iterator[list[tuple[str, NDArray[np.uint8] | str]]]:
+        prepared = in_threads(prepare, pictures, ahead=2 * engine.batch)
+        while part := list(islice(prepared, engine.batch)):
+            yield part
+
+    if one_domain:
+        known = (
+            [pixels for _, pixels in part if not isinstance(pixels, str)] for part in batches()
+        )
+        engine = _together(engine)((np.stack(own) for own in known if own), places=places)
+    for part in batches():
         good = [(name, pixels) for name, pixels in part if not isinstance(pixels, str)]
         answers = None
         if good:
@@ -123,3 +138,21 @@ def predict(
             answers = Answers(model, seen, abstain)
         problems = [pixels for _, pixels in part if isinstance(pixels, str)]
         yield Part([name for name, _ in good], answers, problems)
+
+
+def check_one_domain(engine: Looks) -> None:
+    """Refuses a network that cannot take images as one domain.
+
+    Raises:
+        SettingsError: It cannot.
+    """
+    _together(engine)(())
+
+
+def _together(engine: Looks) -> Any:
+    together = getattr(engine, "together", None)
+    if together is None:
+        raise SettingsError(
+            "--one-domain: an exported model answers image by image; use the model file."
+        )
+    return together
