@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from bne.core.norm import DomainBatchNorm
     from bne.core.prediction import Prediction
     from bne.core.skipping import forget_skipped_step
+    from bne.core.statistics import recompute_statistics
+    from bne.data.sampler import DomainBatchSampler
 
 __all__ = [
     "DomainBatchNorm",
+    "DomainBatchSampler",
     "DomainEnsemble",
     "Embedding",
     "Prediction",
@@ -32,6 +35,7 @@ __all__ = [
     "forget_skipped_step",
     "from_pretrained",
     "load",
+    "recompute_statistics",
     "train",
     "uniform",
     "wasserstein",
@@ -48,6 +52,8 @@ _HOMES = {
     "core.norm": ("DomainBatchNorm",),
     "core.prediction": ("Prediction",),
     "core.skipping": ("forget_skipped_step",),
+    "core.statistics": ("recompute_statistics",),
+    "data.sampler": ("DomainBatchSampler",),
 }
 
 

@@ -21,7 +21,7 @@ def test_a_batch_is_as_many_of_each_domain_in_domain_order() -> None:
         assert [n in images for images in SETS.values() for n in numbers] == [
             place // 4 == domain for domain in range(3) for place in range(12)
         ]
-    assert batches.domains.tolist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert batches.domains(7).tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert batches.positions.tolist() == list(range(12))
 
 
@@ -59,6 +59,36 @@ def test_classes_are_drawn_equally_often_and_all_their_images_too(per_domain: in
     again = DomainBatches(SETS, per_domain, labels=labels)
     assert again.batch(77).tolist() == steps[77]  # whatever was drawn before
     assert batches.steps_per_epoch == DomainBatches(SETS, per_domain).steps_per_epoch
+
+
+MANY = {f"d{d}": range(10 * d, 10 * d + 10) for d in range(7)}
+
+
+@pytest.mark.parametrize("some", [1, 2, 3, 7])
+def test_some_domains_a_step_come_equally_often_and_all_their_images_too(some: int) -> None:
+    batches = DomainBatches(MANY, 5, seed=2, domains_per_step=some)
+    assert batches.steps_per_epoch == 14 // some
+    drawn, images = Counter(), Counter()
+    for step in range(200 * (7 // some)):
+        numbers, domains = batches.batch(step), batches.domains(step)
+        assert torch.equal(numbers // 10, domains)
+        assert sorted(set(domains.tolist())) == domains[::5].tolist()  # each once, in order
+        assert len(domains) == 5 * some
+        drawn.update(domains[::5].tolist())
+        images.update(numbers.tolist())
+    assert drawn.total() == 200 * (7 // some) * some
+    if 7 % some == 0:  # nobody sits out
+        assert set(drawn.values()) == {200}
+        assert set(images.values()) == {100}
+    assert min(drawn.values()) > 140
+    assert min(images.values()) > 60
+
+
+def test_domains_of_a_step_depend_on_the_seed_and_the_step_alone() -> None:
+    one, same, other = (DomainBatches(MANY, 5, seed=s, domains_per_step=3) for s in (4, 4, 5))
+    later = [one.batch(step).tolist() for step in (9, 3)]
+    assert [same.batch(step).tolist() for step in (9, 3)] == later
+    assert any(not torch.equal(one.domains(s), other.domains(s)) for s in range(5))
 
 
 def test_another_domain_changes_no_order() -> None:
@@ -108,19 +138,24 @@ def test_resumes_in_the_middle_of_an_epoch() -> None:
     assert [resumed.batch(step).tolist() for step in resumed.rest_of_epoch()] == whole[8:]
 
 
+@pytest.mark.parametrize("some", [None, 2])
 @pytest.mark.parametrize("world_size", [2, 4])
-def test_processes_together_hold_the_batch_of_one(world_size: int) -> None:
-    whole = DomainBatches(SETS, 4)
-    shares = [DomainBatches(SETS, 4, rank=r, world_size=world_size) for r in range(world_size)]
+def test_processes_together_hold_the_batch_of_one(world_size: int, some: int | None) -> None:
+    whole = DomainBatches(SETS, 4, domains_per_step=some)
+    shares = [
+        DomainBatches(SETS, 4, rank=rank, world_size=world_size, domains_per_step=some)
+        for rank in range(world_size)
+    ]
+    size = 4 * (some or 3)
     for step in range(10):
-        together = torch.full((12,), -1)
-        domains = torch.full((12,), -1)
+        together = torch.full((size,), -1)
+        domains = torch.full((size,), -1)
         for share in shares:
-            assert len(share.batch(step)) == 12 // world_size
+            assert len(share.batch(step)) == size // world_size
             together[share.positions] = share.batch(step)
-            domains[share.positions] = share.domains
+            domains[share.positions] = share.domains(step)
         assert torch.equal(together, whole.batch(step))
-        assert torch.equal(domains, whole.domains)
+        assert torch.equal(domains, whole.domains(step))
     assert {share.steps_per_epoch for share in shares} == {whole.steps_per_epoch}
 
 
@@ -131,6 +166,8 @@ def test_processes_together_hold_the_batch_of_one(world_size: int) -> None:
         (SETS, {"rank": 2, "world_size": 2}, SettingsError, "rank=2 is none of world_size=2"),
         (SETS, {"epoch": "longest"}, SettingsError, "epoch="),
         (SETS, {"epoch": 0}, SettingsError, "epoch="),
+        (SETS, {"domains_per_step": 4}, SettingsError, "not among 1 to 3"),
+        (SETS, {"domains_per_step": 0}, SettingsError, "not among 1 to 3"),
         ({}, {}, SettingsError, "no domain"),
         ({**SETS, "empty": []}, {}, DataError, "'empty' has no images"),
     ],

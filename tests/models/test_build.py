@@ -56,7 +56,7 @@ def test_weights_from_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
     built = models.build("resnet18", num_classes=1000, weights="torchvision")
     assert calls == [(torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url, True, True)]
-    assert not torch.equal(built.fc.weight, reference.fc.weight)  # the classifier is always fresh
+    assert not torch.equal(built.fc.weight, reference.fc.weight)  # ImageNet's is never kept
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(features(built, images), features(reference, images))
 
@@ -133,20 +133,48 @@ def state() -> dict[str, torch.Tensor]:
     return {name: torch.rand_like(tensor * 1.0) for name, tensor in create(5).state_dict().items()}
 
 
-@pytest.mark.parametrize("num_classes", [2, 5])
-def test_loads_all_but_the_classifier(state, num_classes: int) -> None:
+@pytest.mark.parametrize(("num_classes", "keep"), [(2, False), (2, True), (5, False)])
+def test_loads_all_but_the_classifier(state, num_classes: int, keep: bool) -> None:
     model = create(num_classes)
     head = model[2].weight.clone()
-    fresh, unused = load(model, BACKBONE, state, "file")
+    fresh, unused = load(model, BACKBONE, state, "file", keep_classifier=keep)
     assert fresh == unused == ("2.weight", "2.bias")
     assert torch.equal(model[2].weight, head)
     for name in ("0.weight", "0.bias", "1.weight", "1.running_var"):
         assert torch.equal(model.state_dict()[name], state[name])
 
 
+def test_a_file_with_as_many_classes_keeps_its_classifier(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, images = models.build("small_cnn", num_classes=4).eval(), torch.randn(2, 3, 32, 32)
+    torch.save(own.state_dict(), tmp_path / "own.pt")
+    again = models.build("small_cnn", num_classes=4, weights=tmp_path / "own.pt").eval()
+    assert torch.equal(again(images), own(images))
+    assert models.origin(again).fresh == models.origin(again).unused == ()
+    assert "own.pt is kept" in caplog.text
+    caplog.clear()
+    other = models.build("small_cnn", num_classes=5, weights=tmp_path / "own.pt").eval()
+    assert other(images).shape == (2, 5)
+    assert len(models.origin(other).fresh) == 2
+    assert not caplog.records
+
+
+def test_a_damaged_classifier_is_refused(state) -> None:
+    state["2.bias"][0] = torch.nan
+    with pytest.raises(SettingsError, match=r"'2.bias' has .* not finite"):
+        load(create(5), BACKBONE, state, "file", keep_classifier=True)
+
+
 def test_casts_to_the_precision_of_the_model(state) -> None:
     model = create(2).double()
-    load(model, BACKBONE, {name: tensor.half() for name, tensor in state.items()}, "file")
+    load(
+        model,
+        BACKBONE,
+        {name: tensor.half() for name, tensor in state.items()},
+        "file",
+        keep_classifier=True,
+    )
     assert model[0].weight.dtype is torch.float64
     assert torch.equal(model[0].weight, state["0.weight"].half().double())
 
@@ -168,24 +196,24 @@ def test_whatever_else_does_not_fit_is_an_error(state, change, reason: str) -> N
     model = create(2)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     with pytest.raises(SettingsError, match=f"some.pth does not fit the network: .*{reason}"):
-        load(model, BACKBONE, changed, "some.pth")
+        load(model, BACKBONE, changed, "some.pth", keep_classifier=True)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
 
 
 def test_counters_of_batches_may_be_absent(state) -> None:
     del state["1.num_batches_tracked"]
-    fresh, _ = load(create(2), BACKBONE, state, "file")
+    fresh, _ = load(create(2), BACKBONE, state, "file", keep_classifier=True)
     assert fresh == ("2.weight", "2.bias")
 
 
 def test_absent_optional_tensors_are_reported(state, caplog: pytest.LogCaptureFixture) -> None:
     norm = [name for name in state if name.startswith("1.")]
     with caplog.at_level(logging.WARNING):
-        load(create(2), NORM_OPTIONAL, state, "file")
+        load(create(2), NORM_OPTIONAL, state, "file", keep_classifier=True)
     assert not caplog.records
     for name in norm:
         del state[name]
     with caplog.at_level(logging.WARNING):
-        fresh, _ = load(create(2), NORM_OPTIONAL, state, "file")
+        fresh, _ = load(create(2), NORM_OPTIONAL, state, "file", keep_classifier=True)
     assert fresh[:4] == ("1.weight", "1.bias", "1.running_mean", "1.running_var")
     assert "file lacks 1.weight, 1.bias, 1.running_mean, 1.running_var" in caplog.text

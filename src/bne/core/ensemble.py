@@ -132,13 +132,13 @@ class DomainEnsemble(nn.Module):
                 raise ValueError("one branch has no details: leave own_branch or details out")
             if domains is None:
                 raise ValueError("own_branch=True needs every image's domain: pass domains=")
-            return self._own_branch(images, self._ids(domains, images))
+            return self._own_branch(images, self.indices(domains, images))
         if self.training:
             if domains is None:
                 raise ValueError(
                     "in training every image needs its domain: pass domains=, or call eval() first"
                 )
-            ids = self._ids(domains, images)
+            ids = self.indices(domains, images)
             return self._mixture(images, ids) if details else self._logits(images, ids)
         if domains is not None:
             raise ValueError(
@@ -195,6 +195,35 @@ class DomainEnsemble(nn.Module):
         }
         names = population if self.layers is None else self.layers
         return Embedding.stack({name: population[name] for name in names})
+
+    def indices(self, domains: Domains, images: Tensor) -> Tensor:
+        """The domains of images, (N,), as indices on the images' device.
+
+        Args:
+            domains: one for each image, as indices or names.
+            images: (N, ...).
+
+        Raises:
+            ValueError: They are not as many as the images, or unknown.
+        """
+        if not isinstance(domains, Tensor):
+            if isinstance(domains, str) or not isinstance(domains, Iterable):
+                raise TypeError(f"domains must be one for every image, in a list, not {domains!r}")
+            ids = [self._index(item) if isinstance(item, str) else item for item in domains]
+            if wrong := [item for item in ids if not hasattr(item, "__index__")]:
+                raise ValueError(f"domains must be whole numbers or names, not {wrong[0]!r}")
+            domains = torch.tensor(ids) if ids else torch.empty(0, dtype=torch.long)
+        if domains.shape != images.shape[:1]:
+            raise ValueError(
+                f"{images.shape[0]} images need as many domains, not {tuple(domains.shape)}"
+            )
+        if domains.is_floating_point() or domains.dtype == torch.bool:
+            raise ValueError(f"domains must be whole numbers or names, not {domains.dtype}")
+        # A look at a GPU's values would stall it.
+        looking = domains.device.type == "cpu" and not torch.compiler.is_compiling()
+        if looking and not ((domains >= 0) & (domains < len(self.domains))).all():
+            raise ValueError(f"domains must lie in 0 … {len(self.domains) - 1}")
+        return domains.to(images.device, torch.long)
 
     @property
     def lean(self) -> Lean:
@@ -286,7 +315,7 @@ class DomainEnsemble(nn.Module):
             raise ValueError("max_lean trains on points: leave own_branch and details out")
         if domains is None or not self.training:
             raise ValueError("max_lean is for training, where every image needs its domain")
-        own = self._ids(domains, images)
+        own = self.indices(domains, images)
         shares = self._second_shares(max_lean, own)
         first = torch.ones_like(own, dtype=torch.bool)
         ids = torch.cat([own, _elsewhere(own, len(self.domains))])
@@ -441,26 +470,6 @@ class DomainEnsemble(nn.Module):
         if domain not in self.domains:
             raise ValueError(f"no domain is named {domain!r}; there are {list(self.domains)}")
         return self.domains.index(domain)
-
-    def _ids(self, domains: Domains, images: Tensor) -> Tensor:
-        if not isinstance(domains, Tensor):
-            if isinstance(domains, str) or not isinstance(domains, Iterable):
-                raise TypeError(f"domains must be one for every image, in a list, not {domains!r}")
-            ids = [self._index(item) if isinstance(item, str) else item for item in domains]
-            if wrong := [item for item in ids if not hasattr(item, "__index__")]:
-                raise ValueError(f"domains must be whole numbers or names, not {wrong[0]!r}")
-            domains = torch.tensor(ids) if ids else torch.empty(0, dtype=torch.long)
-        if domains.shape != images.shape[:1]:
-            raise ValueError(
-                f"{images.shape[0]} images need as many domains, not {tuple(domains.shape)}"
-            )
-        if domains.is_floating_point() or domains.dtype == torch.bool:
-            raise ValueError(f"domains must be whole numbers or names, not {domains.dtype}")
-        # A look at a GPU's values would stall it.
-        looking = domains.device.type == "cpu" and not torch.compiler.is_compiling()
-        if looking and not ((domains >= 0) & (domains < len(self.domains))).all():
-            raise ValueError(f"domains must lie in 0 … {len(self.domains) - 1}")
-        return domains.to(images.device, torch.long)
 
     def _checked_layers(self, layers: Iterable[str] | None) -> tuple[str, ...] | None:
         if layers is None:

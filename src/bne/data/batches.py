@@ -1,4 +1,4 @@
-"""Which images make up each step of training: as many from every domain, in domain order.
+"""Which images make up each step of training: as many of each domain, in domain order.
 
 Nothing here remembers anything but the number of the next step: each domain is an endless series
 of shuffles, every one drawn from the seed, the domain's name and its own number. So a resumed run
@@ -44,6 +44,11 @@ class DomainBatches:
     one image of each of its classes, in random order, and each class is an endless series of
     shuffles too. The length of an epoch stays.
 
+    With `domains_per_step`, a step takes images of so many domains alone. All domains are shuffled
+    and dealt out in turn; what is left over after the last whole deal sits this round out. So a
+    domain comes at most once in a round, and the round tells which of its images come. An epoch has
+    more steps then, so that it still sees as many images.
+
     Under several processes each takes an equal part of every domain batch; together they hold what
     one process would.
 
@@ -51,7 +56,6 @@ class DomainBatches:
         step: The number of steps handed out since training began, all the state there is: set
             it to resume.
         steps_per_epoch: The length of an epoch.
-        domains: (B,) int64, the domain of each image of a batch: 0 for the first one, and so on.
         positions: (B,) int64, where each image stands in the batch of all processes together.
     """
 
@@ -65,6 +69,7 @@ class DomainBatches:
         rank: int = 0,
         world_size: int = 1,
         labels: Mapping[int, int] | None = None,
+        domains_per_step: int | None = None,
     ) -> None:
         """Chooses the order.
 
@@ -77,6 +82,7 @@ class DomainBatches:
             world_size: Number of processes.
             labels: The class of images by their number, to balance classes; images that are not in
                 it count as one class. None draws images as they come.
+            domains_per_step: Domains of a step, see above; None takes all.
 
         Raises:
             DataError: A domain is empty.
@@ -93,10 +99,16 @@ class DomainBatches:
             )
         if not images:
             raise SettingsError("There is no domain to train on; name at least one.")
+        taken = len(images) if domains_per_step is None else domains_per_step
+        if not 1 <= taken <= len(images):
+            raise SettingsError(
+                f"domains_per_step={taken} is not among 1 to {len(images)}, the number of domains."
+            )
         for name, numbers in images.items():
             if len(numbers) == 0:
                 raise DataError(f"Domain {name!r} has no images to train on; leave it out.")
         self._names = tuple(images)
+        self._taken = taken
         self._items: dict[Series, Tensor] = {}  # of every series of shuffles
         for name, numbers in images.items():
             if labels is None:
@@ -114,23 +126,39 @@ class DomainBatches:
         self._own = slice(rank * own, (rank + 1) * own)
         self._shuffled = lru_cache(2 * len(self._items))(self._shuffle)
         self.step = 0
-        self.steps_per_epoch = _steps([len(n) for n in images.values()], per_domain, epoch)
-        self.domains = torch.arange(len(images)).repeat_interleave(own)
-        places = torch.arange(len(images) * per_domain).view(len(images), per_domain)
+        sizes = [len(numbers) * len(images) for numbers in images.values()]
+        self.steps_per_epoch = _steps(sizes, per_domain * taken, epoch)
+        places = torch.arange(taken * per_domain).view(taken, per_domain)
         self.positions = places[:, self._own].flatten()
 
     def batch(self, step: int) -> Tensor:
         """(B,) int64, this process's images at a step, in domain order."""
-        return torch.cat([self._of_domain(name, step)[self._own] for name in self._names])
+        round_, chosen = self._deal(step)
+        names = (self._names[domain] for domain in chosen.tolist())
+        return torch.cat([self._of_domain(name, round_)[self._own] for name in names])
+
+    def domains(self, step: int) -> Tensor:
+        """(B,) int64, the domain of each of these images: 0 for the first domain, and so on."""
+        return self._deal(step)[1].repeat_interleave(self._own.stop - self._own.start)
 
     def rest_of_epoch(self) -> range:
         """The steps left in the present epoch: a whole one unless resumed in its middle."""
         end = (self.step // self.steps_per_epoch + 1) * self.steps_per_epoch
         return range(self.step, end)
 
-    def _of_domain(self, name: str, step: int) -> Tensor:
-        """(per_domain,) the domain's images at a step."""
-        start = step * self._per_domain
+    def _deal(self, step: int) -> tuple[int, Tensor]:
+        """The round that a step belongs to, and the domains that come in it, in order."""
+        count = len(self._names)
+        if self._taken == count:
+            return step, torch.arange(count)
+        round_, deal = divmod(step, count // self._taken)
+        generator = torch.Generator().manual_seed(seed_of(self._seed, "domains of round", round_))
+        order = torch.randperm(count, generator=generator)
+        return round_, order[deal * self._taken : (deal + 1) * self._taken].sort().values
+
+    def _of_domain(self, name: str, round_: int) -> Tensor:
+        """(per_domain,) the domain's images in a round."""
+        start = round_ * self._per_domain
         if (name,) in self._items:
             return self._part((name,), start, self._per_domain)
         count = len(self._items[name, "classes"])
@@ -158,11 +186,11 @@ class DomainBatches:
         return items[torch.randperm(len(items), generator=generator)]
 
 
-def _steps(sizes: Sequence[int], per_domain: int, epoch: EpochLength) -> int:
+def _steps(sizes: Sequence[int], batch: int, epoch: EpochLength) -> int:
     if epoch == "largest":
-        return max(1, max(sizes) // per_domain)
+        return max(1, max(sizes) // batch)
     if epoch == "smallest":
-        return max(1, min(sizes) // per_domain)
+        return max(1, min(sizes) // batch)
     if isinstance(epoch, int) and epoch > 0:
         return epoch
     raise SettingsError(f"epoch={epoch!r} is not a length; use 'largest', 'smallest' or steps > 0.")

@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 
 class Batch(NamedTuple):
-    """One step's images of K domains, in domain order, on the device.
+    """One step's images of some or all of K domains, in domain order, on the device.
 
     Attributes:
         images: (B, 3, size, size) float32, augmented and normalized, in `channels_last` format.
@@ -106,12 +106,11 @@ class Feed:
             pass
 
     def _batches(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:
-        domains = upload(batches.domains, self._device)
         steps = batches.rest_of_epoch()
         found = self._find(batches.batch(step) for step in steps)
         for step, (images, chosen, labels) in zip(steps, found, strict=True):
             changed = augmentation(images, step, batches.positions, chosen)
-            yield Batch(changed, labels, domains, step)
+            yield Batch(changed, labels, upload(batches.domains(step), self._device), step)
 
     def _find(self, numbers: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:
         """Images on the device, which of them were asked for (None: all), and their labels."""

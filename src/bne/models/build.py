@@ -12,6 +12,7 @@ from bne.models.registry import Backbone, Preprocessing, StateDict, find
 from bne.models.weights import read_weights
 
 _logger = logging.getLogger(__name__)
+_LIBRARIES = ("torchvision", "timm")
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,14 @@ class Origin:
 
 
 def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.Module:
-    """Builds a backbone with a fresh classifier.
+    """Builds a backbone.
 
-    Whatever the weights, the classifier is a new layer with PyTorch's own initialization of a
-    linear layer, uniform within ±1/√inputs for weights and biases. `bne.models.origin` tells which
-    tensors the weights left fresh and which of theirs were not used; anything but the classifier
-    that does not fit is an error. For weights without BN, see `bne.models.calibrate_batch_norm`.
+    The classifier of a file is kept if it has as many classes: they must be in the same order,
+    which no file of weights tells. The log says so. Otherwise, and with downloaded weights, the
+    classifier is a new layer with PyTorch's own initialization of a linear layer, uniform within
+    ±1/√inputs for weights and biases. `bne.models.origin` tells which tensors the weights left
+    fresh and which of theirs were not used; anything but the classifier that does not fit is an
+    error. For weights without BN, see `bne.models.calibrate_batch_norm`.
 
     Args:
         name: One of `bne.models.list_models`: ``"resnet18"``, ``"alexnet_bn"``, or a network of
@@ -65,7 +68,8 @@ def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.
     else:
         state = _read(name, backbone, weights)
         model = backbone.create(num_classes)
-        fresh, unused = load(model, backbone, state, source=str(weights))
+        own = weights not in _LIBRARIES  # whose classes are ImageNet's
+        fresh, unused = load(model, backbone, state, str(weights), keep_classifier=own)
         record = Origin(name, str(weights), backbone.preprocessing, fresh, unused)
     model.origin = record  # type: ignore[assignment]  # torch types attributes as tensors or modules
     return model
@@ -97,21 +101,31 @@ def preprocessing(model: nn.Module | str) -> Preprocessing:
 
 
 def load(
-    model: nn.Module, backbone: Backbone, state: StateDict, source: str
+    model: nn.Module, backbone: Backbone, state: StateDict, source: str, *, keep_classifier: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Copies everything in ``state`` but the classifier into ``model``, in the model's precision.
+    """Copies ``state`` into ``model``, in the model's precision.
+
+    Args:
+        model: A new network.
+        backbone: What it is.
+        state: Its weights.
+        source: Where they are from.
+        keep_classifier: Whether to copy the classifier too, if it is there and of the same shape.
 
     Returns:
-        The names of the model's tensors left at their initialization (the classifier, and those
-        that the backbone calls optional, for which a warning is logged), and the names of the
-        tensors in ``state`` that were not used (its classifier).
+        The names of the model's tensors left at their initialization (the classifier, if it is not
+        kept, and those that the backbone calls optional, for which a warning is logged), and the
+        names of the tensors in ``state`` that were not used (a classifier).
 
     Raises:
         SettingsError: Anything else is missing, superfluous, of another shape or not finite.
     """
     classifier = tuple(f"{layer}." for layer in backbone.classifier)
     known = model.state_dict()
-    body = {name: tensor for name, tensor in state.items() if not name.startswith(classifier)}
+    head = {name: tensor.shape for name, tensor in known.items() if name.startswith(classifier)}
+    given = {name: state[name].shape for name in state if name.startswith(classifier)}
+    kept = keep_classifier and head == given
+    body = {name: tensor for name, tensor in state.items() if kept or name not in given}
     # BN's counters of batches are no weights, and many files have none.
     fresh = [n for n in known if n not in body and not n.endswith("num_batches_tracked")]
     absent = [name for name in fresh if not name.startswith(classifier)]
@@ -121,6 +135,12 @@ def load(
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise SettingsError(f"{source} does not fit the network: {problems[0]}{more}")
     model.load_state_dict(body, strict=False)
+    if kept:
+        _logger.warning(
+            "the classifier of %s is kept: its classes must be yours, in alphabetical order", source
+        )
+    elif keep_classifier:
+        _logger.info("the classifier starts afresh: %s has none of the same size", source)
     if absent:
         _logger.warning("%s lacks %s: they start afresh", source, ", ".join(absent))
     return tuple(fresh), tuple(name for name in state if name not in body)
@@ -138,7 +158,7 @@ def _misfits(body: StateDict, known: StateDict) -> Iterator[str]:
 
 
 def _read(name: str, backbone: Backbone, weights: str | Path) -> StateDict:
-    if weights not in ("torchvision", "timm"):
+    if weights not in _LIBRARIES:
         return read_weights(Path(weights), backbone)
     download = backbone.downloads.get(str(weights))
     if download is None:

@@ -67,7 +67,7 @@ def check_weights(recipe: Recipe) -> None:
     from bne.models import build
 
     try:
-        build(recipe.backbone, num_classes=2, weights=recipe.weights)
+        build(recipe.backbone, num_classes=1, weights=recipe.weights)
     except (ValueError, RuntimeError) as error:
         raise SettingsError(f"weights: {error}.") from None
 

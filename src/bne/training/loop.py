@@ -383,7 +383,7 @@ class Trainer:
         per_epoch = runtime.steps_per_epoch
         training.begin_epoch(progress.epoch)
         batches = runtime.batches(training.members, progress.step)
-        images = len(batches.domains) * runtime.processes.count
+        images = len(batches.positions) * runtime.processes.count
         started = time.perf_counter() - progress.epoch_seconds
         for batch in runtime.feed.epoch(batches, runtime.augmentation):
             training.step(batch, progress.epoch * per_epoch + progress.step % per_epoch)

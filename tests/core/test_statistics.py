@@ -1,0 +1,103 @@
+"""Statistics measured over a loader: against numpy-like sums by hand, and in several processes."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import bne
+from bne.core.norm import domain_layers
+from bne.core.statistics import shrunk
+from tests.networks import randomise_norms, small_cnn
+
+DOMAINS = ["a", "b", "c"]
+IDS = torch.tensor([0] * 12 + [1] * 5 + [2] * 10)
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(27, 3, 12, 12, generator=generator)
+    return images * (1 + IDS.view(-1, 1, 1, 1)) + IDS.view(-1, 1, 1, 1)
+
+
+@pytest.fixture
+def net() -> bne.DomainEnsemble:
+    torch.manual_seed(0)
+    return randomise_norms(bne.convert(small_cnn(), DOMAINS)).eval()
+
+
+def test_the_first_layer_has_its_inputs_own_moments_in_any_batches(net, images) -> None:
+    labels = torch.zeros(27, dtype=torch.long)
+    loader = DataLoader(TensorDataset(images, labels, IDS), batch_size=6, shuffle=True)
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    bne.recompute_statistics(net, loader)
+    layer = next(domain_layers(net))
+    inputs = net.model[0](images).detach()
+    for domain in range(3):
+        own = inputs[domain == IDS].transpose(0, 1).flatten(1)
+        torch.testing.assert_close(layer.running_mean[domain], own.mean(1))
+        torch.testing.assert_close(layer.running_var[domain], own.var(1, correction=0))
+    assert not net.training
+    for key, value in net.state_dict().items():
+        assert torch.equal(value, before[key]) == (not key.endswith(("_mean", "_var"))), key
+
+
+def test_one_batch_of_everything_gives_every_layer_its_batch_statistics(net, images) -> None:
+    one = copy.deepcopy(net).train()
+    for layer in domain_layers(one):
+        layer.momentum = 1.0
+    one(images, IDS, own_branch=True)
+    bne.recompute_statistics(net.train(), [(images, [DOMAINS[i] for i in IDS])])  # by name
+    for ours, theirs in zip(domain_layers(net), domain_layers(one), strict=True):
+        torch.testing.assert_close(ours.running_mean, theirs.running_mean)
+        torch.testing.assert_close(ours.running_var, theirs.running_var)
+    assert net.training
+
+
+def test_few_images_lean_on_the_average_domain(net, images) -> None:
+    own, half, much = (copy.deepcopy(net) for _ in range(3))
+    for one, shrinkage in ((own, 0.0), (half, 5.0), (much, 1e9)):
+        bne.recompute_statistics(one, [(images, IDS)], shrinkage=shrinkage)
+    layers = zip(*(domain_layers(one) for one in (own, half, much)), strict=True)
+    kept = torch.tensor([12 / 17, 5 / 10, 10 / 15])
+    for first, second, third in layers:
+        share = kept / kept.sum()
+        target = share @ first.running_mean
+        expected = torch.lerp(target.expand(3, -1), first.running_mean, kept.unsqueeze(1))
+        torch.testing.assert_close(second.running_mean, expected)
+        deviation = (first.running_var + first.eps).sqrt()
+        expected = torch.lerp((share @ deviation).expand(3, -1), deviation, kept.unsqueeze(1))
+        torch.testing.assert_close((second.running_var + first.eps).sqrt(), expected)
+        torch.testing.assert_close(third.running_mean[0], third.running_mean[2])
+
+
+def test_shrinking_pays_for_small_domains_of_one_kind() -> None:
+    """Means and deviations of domains that are drawn around a common one, from few samples."""
+    generator = torch.Generator().manual_seed(0)
+    true = torch.randn(200, 8, generator=generator) * 0.3
+    samples = true.unsqueeze(1) + torch.randn(200, 4, 8, generator=generator)
+    found = bne.core.moments.Moments(samples.mean(1), samples.var(1, correction=0))
+    near = shrunk(found, torch.full((200,), 4.0), 8.0, 1e-5)
+    assert (near.mean - true).square().mean() < 0.7 * (found.mean - true).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("batches", "options", "message"),
+    [
+        ([], {}, "no images to measure"),
+        ([(torch.randn(4, 3, 8, 8), torch.tensor([0, 0, 1, 1]))], {}, "no images of domain 2"),
+        ([(torch.randn(4, 3, 8, 8), torch.tensor([0, 1]))], {}, "4 images need as many domains"),
+        ([], {"shrinkage": -1.0}, "shrinkage must be at least 0"),
+    ],
+)
+def test_bad_input_is_refused_and_changes_nothing(net, batches, options, message: str) -> None:
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    with pytest.raises(ValueError, match=message):
+        bne.recompute_statistics(net, batches, **options)
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+    assert not any(module._forward_pre_hooks for module in net.modules())
+    with pytest.raises(TypeError, match="not a Sequential"):
+        bne.recompute_statistics(nn.Sequential(), [])  # type: ignore[arg-type]
