@@ -140,10 +140,16 @@ def _layers(method: nn.Module) -> list[Layer]:
 
 
 def _set(layer: Layer, sums: _Sums) -> None:
-    """Gives a layer each domain's statistics or, if it has one pair, those of all alike."""
+    """Gives a layer each domain's statistics or, if it has one pair, those of all alike.
+
+    A domain without images keeps those it has.
+    """
     moments, images = sums.moments()
     if isinstance(layer, DomainBatchNorm) and layer.num_domains == len(images):
-        mean, var = moments
+        assert layer.population is not None
+        measured = (images > 0).unsqueeze(1)
+        mean = torch.where(measured, moments.mean, layer.population.mean)
+        var = torch.where(measured, moments.var, layer.population.var)
     else:
         mean, var = combine(moments, torch.full_like(images, 1 / len(images)))
     if isinstance(layer, _BatchNorm):
