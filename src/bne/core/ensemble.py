@@ -225,6 +225,29 @@ class DomainEnsemble(nn.Module):
             raise ValueError(f"domains must lie in 0 … {len(self.domains) - 1}")
         return domains.to(images.device, torch.long)
 
+    @torch.no_grad()
+    def set_domains(self, domains: Iterable[str], central: int | None = None) -> None:
+        """Changes which domains have a branch, in place; statistics of those that stay are kept.
+
+        A new domain starts at the centre; collect its statistics before you use it.
+
+        Args:
+            domains: names, in the new order.
+            central: how many of them, the first ones, make up the centre; by default all.
+
+        Raises:
+            ValueError: There is no name, or the layers learn something for each domain, like
+                DSON's.
+        """
+        names = _checked_domains(domains)
+        layers = list(domain_layers(self.model))
+        if any(type(layer) is not DomainBatchNorm for layer in layers):
+            raise ValueError("the layers learn more than statistics for each domain: train anew")
+        rows = [self.domains.index(name) if name in self.domains else None for name in names]
+        for layer in layers:
+            layer.set_domains(rows, central or len(names))
+        self.domains = names
+
     @property
     def lean(self) -> Lean:
         """How far images lean on their own statistics in evaluation, 0 to 1, or that by layer name.
@@ -350,7 +373,9 @@ class DomainEnsemble(nn.Module):
             if self.mix in ONE_PASS and not self.training:
                 weights, distances = self._weigh(embedding)
                 if self.mix == "centre":
-                    weights = torch.full_like(weights, 1 / len(self.domains))
+                    central = next(domain_layers(self.model)).central
+                    even = torch.full_like(weights[:, :central], 1 / central)
+                    weights = nn.functional.pad(even, (0, len(self.domains) - central))
                 logits = self._in_one_pass(images, weights)
                 unknown = logits.new_full((), torch.nan)
                 shape = images.shape[0], len(self.domains), *logits.shape[1:]

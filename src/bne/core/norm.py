@@ -17,7 +17,7 @@ Everything is built from the moments of single images: a domain batch's are thos
 pooled. `bne.core.kernels.layers` computes the same on a GPU in fewer passes over memory.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -71,6 +71,8 @@ class DomainBatchNorm(nn.Module):
         share: (), how far images lean on their own statistics in evaluation, 0 to 1; no part of the
             state dict. Set it by `lean`.
         leans: whether that is more than 0.
+        central: how many of the domains, the first ones, make up the centre; all unless
+            `set_domains` says otherwise.
         synchronised: whether batch statistics are those of all processes, as in `SyncBatchNorm`.
             If None, training in several processes is refused.
         name: the layer's name in its network, which is its name in embeddings.
@@ -98,7 +100,7 @@ class DomainBatchNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.num_features = num_features
-        self.num_domains = num_domains
+        self.num_domains = self.central = num_domains
         self.eps = eps
         self.momentum = momentum
         self.affine = affine
@@ -143,14 +145,14 @@ class DomainBatchNorm(nn.Module):
 
     @property
     def centre(self) -> Moments | None:
-        """The mean and the second moment averaged over the domains, (1, C); None without any."""
-        population = self.population
-        if population is None:
+        """Mean and second moment averaged over the central domains, (1, C); None without any."""
+        if self.population is None:
             return None
+        population = Moments(*(statistic[: self.central] for statistic in self.population))
         # Pooled as differences from the first domain, so that equal domains give back their
         # statistics to the last bit.
         differences = Moments(*(statistic - statistic[0] for statistic in population))
-        even = torch.full_like(population.mean[:, 0], 1 / self.num_domains)
+        even = torch.full_like(population.mean[:, 0], 1 / self.central)
         pooled = combine(differences, even)
         return Moments(*((p + s[0])[None] for p, s in zip(pooled, population, strict=True)))
 
@@ -158,6 +160,23 @@ class DomainBatchNorm(nn.Module):
         """Lets images lean on their own statistics in evaluation, by a share from 0 to 1."""
         self.share.fill_(share)
         self.leans = share > 0
+
+    def set_domains(self, rows: Sequence[int | None], central: int) -> None:
+        """Changes the number and the order of the domains; see `DomainEnsemble.set_domains`.
+
+        Args:
+            rows: for each new domain its present number; None starts a domain at the centre.
+            central: how many of the new domains, the first ones, make up the centre.
+        """
+        centre = self.centre
+        if centre is not None and self.num_batches_tracked is not None:
+            start = Moments(centre.mean[0], centre.var[0])
+            fresh = {"running_mean": start.mean, "running_var": start.var}
+            fresh["num_batches_tracked"] = torch.zeros_like(self.num_batches_tracked[0])
+            for name, new in fresh.items():
+                old = getattr(self, name)
+                setattr(self, name, torch.stack([new if r is None else old[r] for r in rows]))
+        self.num_domains, self.central = len(rows), central
 
     def by_domain(
         self,
@@ -211,7 +230,7 @@ class DomainBatchNorm(nn.Module):
         """Normalizes every image by its own statistics.
 
         An image with a single value per channel has no variance: it is normalized by the mean of
-        the K population statistics, and the layer has no place in the embedding.
+        the central domains' statistics, and the layer has no place in the embedding.
 
         Args:
             x: (N * rows, C, *spatial).
@@ -235,7 +254,7 @@ class DomainBatchNorm(nn.Module):
             return x, None if population is None else moments
         if population is None:
             return self._normalise(samples, self._moments_alone(samples)), None
-        middle = (statistic.mean(0).expand(images, -1) for statistic in population)
+        middle = (statistic[: self.central].mean(0).expand(images, -1) for statistic in population)
         return self._normalise(samples, Moments(*middle)), None
 
     def by_mixture(self, x: Tensor, weights: Tensor) -> Tensor:

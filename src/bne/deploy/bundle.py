@@ -102,7 +102,8 @@ def _of_file(path: Path) -> Bundle:
             f"{path} is damaged: its checksum is not the one it was written with; copy it again."
         )
     info = ModelInfo(**{field.name: getattr(manifest, field.name) for field in fields(ModelInfo)})
-    return Bundle(restore(path, tensors, info)[0], manifest)
+    domains = (manifest.branches, manifest.central) if manifest.branches else None
+    return Bundle(restore(path, tensors, info, domains)[0], manifest)
 
 
 def _of_folder(folder: Path) -> Bundle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen
 from bne.deploy.engine import Engine
 from bne.deploy.modes import set_mode
+from bne.deploy.pictures import Picture as Encoded
 from bne.errors import DataError, require
 from bne.training.files import snapshot
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from bne.deploy.manifest import Manifest
     from bne.methods import Method
 
-    Picture = str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
+    Picture = Encoded | str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
 
 BATCH = 64  # images at a time
 
@@ -100,9 +102,7 @@ class Classifier:
             DataError: One cannot be read, or is something else.
             SettingsError: The model cannot take images as one domain.
         """
-        shape = getattr(images, "shape", ())
-        single = isinstance(images, str | os.PathLike) or not hasattr(images, "__iter__")
-        pictures: list[Any] = [images] if single or len(shape) == 3 else list(images)  # type: ignore[arg-type]
+        pictures = _several(images)
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")
         to = self.engine.transform
@@ -113,6 +113,39 @@ class Classifier:
 
         engine = self.engine.together(parts()) if one_domain else self.engine
         return Answers(self.info, Seen.cat([engine(part) for part in parts()]), abstain)
+
+    def enroll(
+        self, name: str, images: Picture | Iterable[Picture], *, recenter: bool = False
+    ) -> Classifier:
+        """A copy that also knows a new domain, from unlabeled images of it, without training.
+
+        Args:
+            name: of the new domain.
+            images: at least 2, better 64 or more; as `predict` takes them.
+            recenter: whether the new domain counts in the domains' centre.
+
+        Raises:
+            SettingsError: The model cannot have more branches, or has one of that name.
+            DataError: There are too few images, or one cannot be read.
+        """
+        from bne.deploy.enroll import enroll
+
+        to = self.engine.transform
+        reads = [partial(_pixels, one, to) for one in _several(images)]
+        return self._like(enroll(self.engine, self.info, name, reads, recenter=recenter))
+
+    def forget(self, name: str) -> Classifier:
+        """A copy without one of the domains, enrolled or trained on.
+
+        Raises:
+            SettingsError: The model has no such domain, or no other.
+        """
+        from bne.deploy.enroll import forget
+
+        return self._like(forget(self.engine, self.info, name))
+
+    def _like(self, made: bundle.Bundle) -> Classifier:
+        return Classifier(*made, str(self.engine.device))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the model as one file, which `bne.load` reads."""
@@ -170,10 +203,19 @@ class Classifier:
         hub.save(self, Path(folder))
 
 
+def _several(images: Any) -> list[Any]:
+    """One image or several, as `Classifier.predict` takes them, in a list."""
+    shape = getattr(images, "shape", ())
+    single = isinstance(images, Encoded | str | os.PathLike) or not hasattr(images, "__iter__")
+    return [images] if single or len(shape) == 3 else list(images)
+
+
 def _pixels(picture: Any, to: EvalTransform) -> NDArray[np.uint8]:
     """(resize, resize, 3), as in training."""
     from PIL import Image
 
+    if isinstance(picture, Encoded):
+        return np.asarray(resize(decode(picture.read(), picture.name), to.resize, to.fit))
     if isinstance(picture, str | os.PathLike):
         try:
             data = Path(picture).read_bytes()

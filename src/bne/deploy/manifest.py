@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
+"""The latest; a file that needs nothing of it is written as 1, which earlier versions read."""
 KEY = "bne"
 """The manifest's name among the metadata of a file."""
 
@@ -43,6 +44,8 @@ class Manifest:
         expected: what to expect at a new domain, as `bne.benchmark.expectation` tells it from runs
             that left each domain out, if that is known.
         map: points of images and domains in the plane, if wanted.
+        enrolled: domains that were added without training, by name: `images`, how many; `at`, the
+            time; `central`, whether the domain counts in the centre.
         bne: version that trained the model.
     """
 
@@ -63,12 +66,25 @@ class Manifest:
     calibration: Calibration = field(default_factory=Calibration)
     map: Mapping[str, Any] | None = None
     expected: Mapping[str, Any] | None = None
+    enrolled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def central(self) -> int:
+        """How many of the branches, the first ones, make up the domains' centre."""
+        told = [self.enrolled.get(name, {"central": True}) for name in self.branches]
+        return sum(own["central"] for own in told) or len(self.branches)
+
+    @property
+    def format(self) -> int:
+        """The earliest format that can hold it."""
+        return FORMAT if self.enrolled else 1
 
     def to_json(self) -> str:
         """One line that is the same for the same content."""
         content = asdict(self)
-        if self.expected is None:  # so that files from before keep their checksum
-            del content["expected"]
+        for name in ("expected", "enrolled"):  # so that files from before keep their checksum
+            if not content[name]:
+                del content[name]
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @classmethod
@@ -88,7 +104,9 @@ class Manifest:
 
 def envelope(manifest: Manifest, checksum: str, **more: Any) -> str:
     """The text that a file keeps under `KEY`: format, checksum and manifest."""
-    return json.dumps({"format": FORMAT, "sha256": checksum, **more, "model": manifest.to_json()})
+    return json.dumps(
+        {"format": manifest.format, "sha256": checksum, **more, "model": manifest.to_json()}
+    )
 
 
 def opened(text: str | None, path: Path) -> tuple[Manifest, dict[str, Any]]:
@@ -107,7 +125,7 @@ def opened(text: str | None, path: Path) -> tuple[Manifest, dict[str, Any]]:
                 f"{path} was written by a later version of BNE (format {form}, this one reads "
                 f"{FORMAT}); update with pip install --upgrade bne."
             )
-        if form != FORMAT:
+        if form not in range(1, FORMAT + 1):
             raise ValueError(f"its format is {form!r}")
         return Manifest.from_dict(json.loads(beside.pop("model"))), beside
     except (ValueError, KeyError, TypeError) as error:

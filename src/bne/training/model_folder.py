@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import bne
+from bne.core.ensemble import DomainEnsemble
 from bne.data.transform import EvalTransform
 from bne.errors import DataError
 from bne.methods import create
@@ -108,7 +109,10 @@ def read_model(folder: Path | str) -> tuple[Path, dict[str, Tensor], ModelInfo]:
 
 
 def restore(
-    path: Path, tensors: Mapping[str, Tensor], info: ModelInfo
+    path: Path,
+    tensors: Mapping[str, Tensor],
+    info: ModelInfo,
+    domains: tuple[tuple[str, ...], int] | None = None,
 ) -> tuple[Method, EvalTransform]:
     """Makes a method as it was saved.
 
@@ -116,6 +120,8 @@ def restore(
         path: of the file or folder that it was read from, for errors.
         tensors: of the method's state.
         info: what is known of it.
+        domains: that it has branches for now, and how many of them are central, see
+            `DomainEnsemble.set_domains`; None if training alone has set them.
 
     Raises:
         DataError: The tensors do not fit, or the network or the method is unknown.
@@ -124,6 +130,9 @@ def restore(
         with torch.random.fork_rng([]):
             model = build(info.backbone, len(info.classes))
             method = create(info.method, model, info.domains, info.options)
+        net = method.net
+        if domains and isinstance(net, DomainEnsemble) and net.domains != domains[0]:
+            net.set_domains(*domains)
         method.load_state_dict(tensors)
         method.lean = info.lean
         transform = EvalTransform.from_dict(info.transform)

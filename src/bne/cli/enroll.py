@@ -1,0 +1,60 @@
+"""`bne enroll` and `bne forget`: change the domains of a trained model, without training."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bne.cli import common
+
+ENROLL = "Example: bne enroll model.bne photos --name river --out river.bne"
+FORGET = "Example: bne forget model.bne river --out model-without.bne"
+
+Model = Annotated[Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)]
+Out = Annotated[Path, typer.Option(help="The model file to write.", show_default=False)]
+
+
+def enroll(
+    model: Model,
+    images: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files, folders, globs, .tar, .zip, or a .csv; - reads names from standard input.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="Of the new domain.", show_default=False)],
+    out: Out,
+    recenter: Annotated[
+        bool, typer.Option("--recenter", help="Count the new domain in the domains' centre.")
+    ] = False,
+    column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
+    device: common.Device = "auto",
+) -> None:
+    """Add a domain to a model from unlabeled images, without training.
+
+    The model gets one more branch, with the statistics of these images.
+    """
+    from bne import api
+    from bne.deploy.pictures import NAMES, find_pictures
+
+    common.check_file(out, "--out")
+    pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
+    made = api.load(model, device).enroll(name, pictures, recenter=recenter)
+    made.save(out)
+    typer.echo(f"{out}: {', '.join(made.domains)}; {name} from {len(pictures)} images.")
+
+
+def forget(
+    model: Model,
+    name: Annotated[str, typer.Argument(help="Of the domain.", show_default=False)],
+    out: Out,
+) -> None:
+    """Remove a domain from a model, enrolled or trained on."""
+    from bne import api
+
+    common.check_file(out, "--out")
+    made = api.load(model, "cpu").forget(name)
+    made.save(out)
+    typer.echo(f"{out}: {', '.join(made.domains)}.")

@@ -1,0 +1,26 @@
+from pathlib import Path
+
+import bne as library
+from tests.cli.command import bne, refusal
+
+Runs = dict[str, Path]
+
+
+def test_a_domain_is_enrolled_and_forgotten(runs: Runs, here: Path) -> None:
+    said = bne("enroll", runs["bne"], runs["data"] / "photo", "--name", "photo", "--out", "new.bne")
+    assert said.out.startswith("new.bne: art, sketch, photo; photo from 12 images")
+    assert library.load("new.bne", "cpu").info.enrolled["photo"]["images"] == 12
+    bne("forget", "new.bne", "photo", "--out", "old.bne")
+    assert Path("old.bne").read_bytes() == (runs["bne"] / "model.bne").read_bytes()
+
+
+def test_refusals_write_nothing(runs: Runs, here: Path) -> None:
+    photos = runs["data"] / "photo"
+    assert "has a domain of that name" in refusal(
+        "enroll", runs["bne"], photos, "--name", "art", "--out", "new.bne"
+    )
+    assert "deepall has no branches" in refusal(
+        "enroll", runs["deepall"], photos, "--name", "photo", "--out", "new.bne"
+    )
+    assert "no domain 'photo'" in refusal("forget", runs["bne"], "photo", "--out", "new.bne")
+    assert list(here.glob("*.bne")) == []
