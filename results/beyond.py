@@ -8,7 +8,7 @@ python results/beyond.py
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
@@ -191,7 +191,12 @@ def modes() -> dict[str, dict[str, dict[str, Cell]]]:
             run = (NAMES[method], target, seed)
             found[NAMES[method], mode][run] = _joined(line, held_out)
     told: dict[str, dict[str, dict[str, Cell]]] = defaultdict(dict)
-    for (row, mode), scores in found.items():
+    targets = {target for scores in found.values() for _, target, _ in scores}
+    for (row, mode), every in found.items():
+        of_seed = Counter(seed for _, _, seed in every)
+        scores = {run: one for run, one in every.items() if of_seed[run[2]] == len(targets)}
+        if not scores:
+            continue
         cells = study(scores)["cells"][row]
         told[row][mode] = {choice: cells[choice][AVERAGE] for choice in ("none", "rule")}
     return dict(told)
