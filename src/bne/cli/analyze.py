@@ -129,8 +129,7 @@ def _look(
         pictures,
         data,
         cache,
-        transform.resize,
-        fit=transform.fit,
+        transform.way,
         skip_bad=skip_bad,
         show=True,
     )

@@ -196,16 +196,16 @@ def carry_out(
     console = Console(stderr=True, markup=False, highlight=False)
     readable = images
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
-        for size, fit in {(item.recipe.resize, item.recipe.fit) for item in items}:
+        for way in dict.fromkeys(one.way for one in inputs):
             prepared = common.prepare(
-                images, job.data, job.cache, size, fit=fit, skip_bad=job.skip_bad, show=True
+                images, job.data, job.cache, way, skip_bad=job.skip_bad, show=True
             )
             readable = prepared.images
     if len(readable) < len(images):
         inputs = check(items, readable, split_file, allow_gaps=job.allow_gaps)
     common.show_notes(inputs)
-    for way in dict.fromkeys(one.split_by for one in inputs):
-        typer.echo(f"Held out for validation: source images, {way}.", err=True)
+    for held_out in dict.fromkeys(one.split_by for one in inputs):
+        typer.echo(f"Held out for validation: source images, {held_out}.", err=True)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []

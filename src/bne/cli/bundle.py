@@ -113,9 +113,7 @@ def _measured(
     images, known, engine = open_images(data), model.info, model.engine
     if images.classes != model.classes:
         raise DataError(f"{data} has other classes than the model; name the data of its run.")
-    prepared = common.prepare(
-        images, data, cache, engine.size, fit=engine.fit, skip_bad=False, show=True
-    )
+    prepared = common.prepare(images, data, cache, engine.way, skip_bad=False, show=True)
     training, split_file = read_training(run), official_split(data)
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:

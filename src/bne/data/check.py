@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tarfile
-import zipfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from bne.data.archives import every_member
 from bne.data.benchmarks import Benchmark, find_benchmark
 from bne.data.decoding import in_threads
-from bne.data.entries import is_hidden, is_image, printable
-from bne.data.images import ImageFile, ImageSet, decode
+from bne.data.entries import head_of, is_hidden, is_image, printable
+from bne.data.images import ImageFile, ImageSet, as_rgb, read
 from bne.data.sources import open_images
 from bne.data.splits import official
+from bne.data.values import Tally, Values
 from bne.errors import DataError
 from bne.words import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import PurePath
+
+    from bne.data.values import Window
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ def check_path(
     path: Path,
     benchmark: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    window: Window | None = None,
 ) -> Report:
     """Opens images and checks them with what lies beside them: the official split, other files.
 
@@ -55,6 +62,8 @@ def check_path(
         path: A folder or a table that `bne.data.open_images` takes.
         benchmark: Name of the benchmark it should hold, if any.
         progress: A function to call with (images done, images in all).
+        window: The values of images of more than 8 bits that become black and white; by default
+            their full range.
 
     Raises:
         DataError: There are no images there.
@@ -67,7 +76,7 @@ def check_path(
         if not declared:
             raise
         raise DataError(f"{error} {declared.provenance}") from error
-    report = check(images, declared, progress)
+    report = check(images, declared, progress, window=window)
     errors, notes = list(report.errors), list(report.notes)
     if declared:
         errors += _compare_split(images, path if path.is_dir() else path.parent, declared)
@@ -84,6 +93,8 @@ def check(
     images: ImageSet,
     benchmark: Benchmark | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    window: Window | None = None,
 ) -> Report:
     """Reads and decodes every image and compares what there is with `benchmark`.
 
@@ -95,59 +106,80 @@ def check(
         images: The images to check.
         benchmark: A declaration of what they should be, if known.
         progress: A function to call with (images done, images in all).
+        window: The values that become black and white, see `check_path`.
     """
+    tally = Tally()
     groups: dict[bytes, list[ImageFile]] = defaultdict(list)
     unreadable: dict[str, str] = {}
-    results = zip(images.files, in_threads(_pixel_digest, images.files), strict=True)
+    results = zip(
+        images.files, in_threads(partial(_look, window=window), images.files), strict=True
+    )
     for done, (file, result) in enumerate(results, start=1):
         if isinstance(result, DataError):
             unreadable[file.name] = str(result)
         else:
-            groups[result].append(file)
+            groups[result.digest].append(file)
+            tally += result.tally
         progress(done, len(images))
     duplicates = [group for group in groups.values() if len(group) > 1]
     counts = _count(images)
+    clipped = []
+    try:
+        tally.check(window)
+    except DataError as error:
+        clipped.append(str(error))
     errors = [
+        *clipped,
         *_compare_domains(images, counts),
         *(_compare_declaration(images, counts, benchmark) if benchmark else ()),
         *unreadable.values(),
         *_misleading(duplicates),
     ]
     names = tuple(tuple(file.name for file in group) for group in duplicates)
-    return Report(counts, tuple(errors), tuple(_harmless(duplicates)), tuple(unreadable), names)
+    notes = (*_harmless(duplicates), *tally.notes(window if not clipped else None))
+    return Report(counts, tuple(errors), notes, tuple(unreadable), names)
 
 
 def count_passed_over(source: Path) -> Counter[str]:
     """How many files in the domains of a folder are no images, by extension; none of a table's."""
     found = Counter[str]()
     for domain in sorted(source.iterdir()) if source.is_dir() else ():
-        for file in () if is_hidden(Path(domain.name)) else _list_files(domain):
-            if not is_hidden(file) and not is_image(file):
+        for file, head in () if is_hidden(Path(domain.name)) else _list_files(domain):
+            if not is_hidden(file) and not is_image(file, head):
                 found[printable(file.suffix.lower())] += 1
     return found
 
 
-def _list_files(domain: Path) -> Iterator[PurePath]:
-    """Paths of all files in a domain's folder or archive, relative to it."""
+def _list_files(domain: Path) -> Iterator[tuple[PurePath, Callable[[], bytes]]]:
+    """Paths of all files in a domain's folder or archive, relative to it; and what reads them."""
     if domain.is_dir():
         for folder, _, names in os.walk(domain, followlinks=True):
-            yield from (Path(folder, name).relative_to(domain) for name in names)
-    elif domain.suffix.lower() == ".tar":
-        with tarfile.open(domain, "r:") as tar:
-            yield from (PurePosixPath(member.name) for member in tar if member.isfile())
-    elif domain.suffix.lower() == ".zip":
-        with zipfile.ZipFile(domain) as archive:
-            names = [file.filename for file in archive.infolist() if not file.is_dir()]
-        yield from (PurePosixPath(name.replace("\\", "/")) for name in names)
+            for path in (Path(folder, name) for name in names):
+                yield path.relative_to(domain), partial(head_of, str(path))
+    elif domain.suffix.lower() in (".tar", ".zip"):
+        yield from ((member.path, member.read) for member in every_member(domain))
 
 
-def _pixel_digest(file: ImageFile) -> bytes | DataError:
-    """The digest of an image's pixels, or why it has none."""
+class _Look(NamedTuple):
+    """The digest of an image's pixels, and what it loses of more than 8 bits."""
+
+    digest: bytes
+    tally: Tally
+
+
+def _look(file: ImageFile, window: Window | None) -> _Look | DataError:
+    """Looks at one image, or says why it cannot be read."""
     try:
-        picture = decode(file.read(), file.name)
+        image = read(file.read(), file.name)
+        if isinstance(image, Values) and image.array.ndim == 3:
+            shown = image.to_8_bits(window)
+        else:
+            shown = np.asarray(as_rgb(image, window))
     except DataError as error:
         return error
-    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest()
+    pixels = np.ascontiguousarray(shown)
+    digest = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
+    return _Look(digest, Tally.of(image, window))
 
 
 def _count(images: ImageSet) -> dict[str, dict[str, int]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.data.feed import Feed
-    from bne.data.images import Fit
+    from bne.data.images import Way
     from bne.data.transform import EvalTransform
     from bne.methods import Method
     from bne.training.model_folder import Trained
@@ -51,9 +51,9 @@ class Engine:
         return self.transform.resize
 
     @property
-    def fit(self) -> Fit:
-        """How images become square."""
-        return self.transform.fit
+    def way(self) -> Way:
+        """How images are prepared for it."""
+        return self.transform.way
 
     @property
     def batch(self) -> int:
@@ -61,13 +61,13 @@ class Engine:
         return 128 if self.device.type == "cuda" else 16
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
-        """Looks at (N, size, size, 3) images; see `look`."""
+        """Looks at (N, size, size, C) images; see `look`."""
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
         return self.look(upload(images, self.device), places=places)
 
     @torch.inference_mode()
     def look(self, images: Tensor, *, places: bool = True) -> Seen:
-        """Looks at (N, 3, size, size) uint8 images on the device.
+        """Looks at (N, C, size, size) uint8 images on the device.
 
         Args:
             images: resized to what the transform expects.

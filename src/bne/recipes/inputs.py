@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bne.data.decoding import range_of_training
+from bne.data.images import Way
 from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
+from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
 from bne.recipes.checks import check_numbers
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
     from bne.data.images import ImageSet
     from bne.data.splits import Groups, Split
+    from bne.data.values import Window
     from bne.recipes.schema import Recipe
 
 SPLIT_FILE = "split.csv"
@@ -97,6 +102,17 @@ class Inputs:
             inputs._check_gaps()
         inputs._check_target()
         return inputs
+
+    @cached_property
+    def way(self) -> Way:
+        """How images are prepared; percentiles of training images are measured, once."""
+        recipe = self.recipe
+        if recipe.range == "percentiles":
+            numbers = sorted(chain.from_iterable(self.train.values()))
+            window: Window | None = range_of_training(self.images.select(numbers).files)
+        else:
+            window = parse_range(recipe.range)
+        return Way(recipe.resize, recipe.fit, window, recipe.channels)
 
     @property
     def train(self) -> Members:
