@@ -144,13 +144,17 @@ def resolve(
 ) -> Inputs:
     """What `train` would train, checked: opens images, of which it decodes none."""
     from bne.data.sources import open_images
+    from bne.data.splits import check_rows, official_split
     from bne.recipes.files import load
-    from bne.recipes.inputs import Inputs, official_split
+    from bne.recipes.inputs import Inputs
 
     images = open_images(data)
     own = {"target": parse_names(target, images.domains)} if target else {}
-    chosen = load(recipe, {**settings, **own})
-    return Inputs.of(chosen, images, official_split(data), allow_gaps=allow_gaps)
+    chosen, table = load(recipe, {**settings, **own}), official_split(data)
+    inputs = Inputs.of(chosen, images, table, allow_gaps=allow_gaps)
+    if table and inputs.recipe.validation == "official":
+        check_rows(images, table)
+    return inputs
 
 
 def parse_names(names: str | Sequence[str], known: Collection[str] = ()) -> list[str]:

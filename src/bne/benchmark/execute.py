@@ -146,8 +146,9 @@ def run_folder(item: Item, out: Path) -> Path:
 
 
 def _run(item: Item, job: Job, folder: Path) -> Record:
+    from bne.data.splits import official_split
     from bne.inspection.analysis import analyse
-    from bne.recipes.inputs import Inputs, official_split
+    from bne.recipes.inputs import Inputs
     from bne.training.run import run
 
     names = item.materials.get("images")

@@ -370,7 +370,7 @@ def benchmark(
     from bne.benchmark.records import outdated, read
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
-    from bne.recipes.inputs import official_split
+    from bne.data.splits import check_rows, official_split
 
     cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
     file = records or out / "records.jsonl"
@@ -405,6 +405,8 @@ def benchmark(
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
     inputs = check(left, images, split_file, allow_gaps=allow_gaps) if images else []
+    if images and split_file and any(one.recipe.validation == "official" for one in inputs):
+        check_rows(images, split_file)
     if dry_run:
         return show_plan(items, left, seconds, as_json)
     if report:

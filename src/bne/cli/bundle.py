@@ -104,10 +104,10 @@ def _measured(
     """What is known of a model, with what held-out images of its run tell."""
     from bne.data.feed import Feed
     from bne.data.sources import open_images
+    from bne.data.splits import official_split
     from bne.deploy.engine import calibrate
     from bne.deploy.map import make_map
     from bne.errors import DataError
-    from bne.recipes.inputs import official_split
     from bne.training.folder import held_out_images, read_training
 
     images, known, engine = open_images(data), model.info, model.engine

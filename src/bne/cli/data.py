@@ -100,6 +100,9 @@ def _show(report: "Report") -> None:
     if report.duplicates:
         lines = listed(map(listed, report.duplicates), "\n  ", "\n  ")
         console.print(f"Identical images:\n  {lines}", soft_wrap=True)
+    if report.near_duplicates:
+        lines = listed(map(listed, report.near_duplicates), "\n  ", "\n  ")
+        console.print(f"Nearly the same:\n  {lines}", soft_wrap=True)
     for note in report.notes:
         console.print(f"Note: {note}", soft_wrap=True)
     for error in report.errors:

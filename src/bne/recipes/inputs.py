@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.decoding import range_of_training
@@ -20,13 +18,13 @@ from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from bne.data.images import ImageSet
     from bne.data.splits import Groups, Split
     from bne.data.values import Window
     from bne.recipes.schema import Recipe
 
-SPLIT_FILE = "split.csv"
 MANY_PASSES = 10_000  # of images in a step: seconds on a CPU; the paper has 192
 
 Members = dict[str, tuple[int, ...]]
@@ -299,16 +297,3 @@ def split_sources(
             "share to hold out, 0.1 for instance."
         )
     return official(images, sources, split_file, groups)
-
-
-def official_split(data: object) -> Path | None:
-    """The table `split.csv` that lies with the data, if there is one: PACS's own, or yours.
-
-    Args:
-        data: what the images were opened from; only beside a folder or a table can a split lie.
-    """
-    if not isinstance(data, str | os.PathLike):
-        return None
-    folder = Path(data) if Path(data).is_dir() else Path(data).parent
-    table = folder / SPLIT_FILE
-    return table if table.is_file() and table != Path(data) else None
