@@ -24,7 +24,7 @@ from bne.data.benchmarks import BENCHMARKS
 from bne.data.cache import prepare
 from bne.data.feed import Feed
 from bne.data.sources import open_images
-from bne.recipes.inputs import official_split
+from bne.data.splits import official_split
 from bne.training.folder import held_out_images, read_training
 from bne.training.model_folder import load_model
 from bne.training.scores import batches

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from bne.data.cache import PreparedImages
-    from bne.data.images import Fit, ImageSet
+    from bne.data.images import ImageSet, Way
     from bne.deploy.classifier import Classifier
     from bne.recipes.inputs import Inputs
     from bne.training.events import Listener
@@ -120,8 +120,7 @@ def train(
     check_weights(chosen)
     first = os.environ.get("RANK", "0") == "0"  # of torchrun's processes
     shown = progress and first
-    way: Any = {"fit": chosen.fit, "skip_bad": skip_bad, "show": shown}
-    prepared = prepare(inputs.images, data, cache, chosen.resize, **way)
+    prepared = prepare(inputs.images, data, cache, inputs.way, skip_bad=skip_bad, show=shown)
     if prepared.skipped:
         inputs = Inputs.of(chosen, prepared.images, inputs.split_file, allow_gaps=allow_gaps)
     if shown:
@@ -132,7 +131,7 @@ def train(
     result = run(inputs, prepared, folder, **how)
     if not done and first:
         load(folder, "cpu").save(folder / NAME)
-    return TrainedRun(folder, result, tuple(inputs.notes()))
+    return TrainedRun(folder, result, (*inputs.notes(), *prepared.notes))
 
 
 def resolve(
@@ -145,13 +144,17 @@ def resolve(
 ) -> Inputs:
     """What `train` would train, checked: opens images, of which it decodes none."""
     from bne.data.sources import open_images
+    from bne.data.splits import check_rows, official_split
     from bne.recipes.files import load
-    from bne.recipes.inputs import Inputs, official_split
+    from bne.recipes.inputs import Inputs
 
     images = open_images(data)
     own = {"target": parse_names(target, images.domains)} if target else {}
-    chosen = load(recipe, {**settings, **own})
-    return Inputs.of(chosen, images, official_split(data), allow_gaps=allow_gaps)
+    chosen, table = load(recipe, {**settings, **own}), official_split(data)
+    inputs = Inputs.of(chosen, images, table, allow_gaps=allow_gaps)
+    if table and inputs.recipe.validation == "official":
+        check_rows(images, table)
+    return inputs
 
 
 def parse_names(names: str | Sequence[str], known: Collection[str] = ()) -> list[str]:
@@ -165,9 +168,8 @@ def prepare(
     images: ImageSet,
     data: object,
     cache: str | Path | None,
-    size: int,
+    way: Way,
     *,
-    fit: Fit,
     skip_bad: bool,
     show: bool,
 ) -> PreparedImages:
@@ -186,13 +188,17 @@ def prepare(
         prepared = image_cache.prepare(
             images,
             cache,
-            size,
-            fit=fit,
+            way.size,
+            fit=way.fit,
+            window=way.window,
+            channels=way.channels,
             skip_bad=skip_bad,
             progress=lambda done, _: bar.update(task, completed=done),
         )
     for problem in prepared.skipped:
         console.print(f"Skipped: {problem}", markup=False, highlight=False, soft_wrap=True)
+    for note in prepared.notes:
+        console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
     return prepared
 
 

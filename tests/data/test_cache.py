@@ -382,7 +382,7 @@ def test_a_disk_that_fills_up_is_one_clear_error(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(decoding, "resize", full)
+    monkeypatch.setattr(decoding, "resized", full)
     with pytest.raises(DataError, match="the disk is too full"):
         prepare(open_images(data), folder, 16)
     assert sorted(path.name for path in folder.iterdir()) == ["lock"]

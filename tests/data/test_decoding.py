@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, in_threads, usable_cores
-from bne.data.images import ImageFile, decode, resize
+from bne.data.images import ImageFile, Way, decode, resize
 from bne.data.sources import open_images
 from bne.errors import DataError
 from tests.data.small import names, write
@@ -24,7 +24,9 @@ def test_every_row_is_its_own_file(tmp_path: Path) -> None:
     write(tmp_path / "set", *names("art photo", "cat dog", 20))
     files = open_images(tmp_path / "set").files
     seen = []
-    digests, problems = decode_to_file(files, tmp_path / "out", 8, lambda *done: seen.append(done))
+    digests, problems, _ = decode_to_file(
+        files, tmp_path / "out", Way(8), lambda *done: seen.append(done)
+    )
     expected = [resize(decode(file.read(), file.name), 8).tobytes() for file in files]
     assert len(set(expected)) == len(files)
     assert (tmp_path / "out").read_bytes() == b"".join(expected)
@@ -37,7 +39,7 @@ def test_a_file_without_pixels_leaves_a_gap_and_a_reason(tmp_path: Path) -> None
     write(tmp_path / "set", *names("art", "cat", 1))
     (good,) = open_images(tmp_path / "set").files
     bad = (ImageFile("a", 0, 0, unreadable, ""), ImageFile("b", 0, 0, bytes, ""))
-    digests, problems = decode_to_file((*bad, good), tmp_path / "out", 4, nothing)
+    digests, problems, _ = decode_to_file((*bad, good), tmp_path / "out", Way(4), nothing)
     known = [hashlib.sha256(data).hexdigest() for data in (b"", good.read())]
     assert digests == [UNREADABLE, *known]
     assert problems.keys() == {0, 1}
@@ -51,7 +53,7 @@ def test_what_the_operating_system_says_reaches_the_caller(tmp_path: Path) -> No
     write(tmp_path / "set", *names("art", "cat", 1))
     files = open_images(tmp_path / "set").files
     with pytest.raises(FileNotFoundError):
-        decode_to_file(files, tmp_path / "nowhere" / "out", 4, nothing)
+        decode_to_file(files, tmp_path / "nowhere" / "out", Way(4), nothing)
 
 
 def test_threads_work_at_once_in_order_and_not_without_end() -> None:

@@ -11,7 +11,7 @@ from sklearn.model_selection import GroupShuffleSplit, StratifiedGroupKFold
 
 from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
-from bne.data.splits import check_apart, groups_of, hold_out, official
+from bne.data.splits import check_apart, check_rows, groups_of, hold_out, official
 from bne.errors import DataError, SettingsError
 
 
@@ -181,3 +181,16 @@ def test_a_split_file_that_parts_a_group_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=message):
         official(images, ["a"], file, groups)
     assert len(official(images, ["a"], file)["a"].validation) == 4
+
+
+def test_a_split_file_with_unknown_images_is_refused_by_line(tmp_path: Path) -> None:
+    images = patients([[2, 2], [2, 2]])
+    file = tmp_path / "split.csv"
+    rows = [f"{f.name.replace('/', ',', 1)},train" for f in images.files]
+    # Of a domain that is not there nothing is asked: a subset of the domains is enough.
+    file.write_text("\n".join(["domain,file,split", "elsewhere,0/x.png,train", *rows]))
+    check_rows(images, file)
+    file.write_text("\n".join(["domain,file,split", *rows, "a,0/lost.png,train"]))
+    message = rf"split\.csv, line {len(rows) + 2}: there is no image a/0/lost\.png; mend the table"
+    with pytest.raises(DataError, match=message):
+        check_rows(images, file)

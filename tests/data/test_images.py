@@ -16,10 +16,10 @@ from bne.data.images import (
     MAX_PIXELS,
     ImageFile,
     ImageSet,
+    Way,
     decode,
+    of_pillow,
     resize,
-    resize_recipe,
-    to_rgb,
 )
 from bne.errors import DataError, SettingsError
 from tests.data.small import encode, pixels
@@ -125,7 +125,7 @@ def test_a_loaded_tiff_with_planes_is_left_as_it_is() -> None:
     planes = COLOURS.transpose(2, 0, 1).tobytes()
     with Image.open(io.BytesIO(_tiff(planes, 8, 2, planes=3))) as image:
         image.load()
-        assert (pixels(to_rgb(image, "x")) == COLOURS).all()
+        assert (pixels(of_pillow(image, "x")) == COLOURS).all()
 
 
 def test_a_kind_of_tiff_that_pillow_cannot_read_is_said_to_be_rare() -> None:
@@ -270,7 +270,7 @@ def test_an_exif_block_that_cannot_be_written_again_still_turns_the_image() -> N
 
 @pytest.mark.parametrize("mode", ["I", "F"])
 def test_32_bit_pixels_are_refused(mode: str) -> None:
-    with pytest.raises(DataError, match=r"d/c/x\.tif: signed or 32-bit pixels"):
+    with pytest.raises(DataError, match=r"d/c/x\.tif: signed, 32-bit or float"):
         decode(encode(Image.new(mode, (4, 4)), "TIFF"), "d/c/x.tif")
 
 
@@ -333,9 +333,16 @@ def test_a_letterbox_keeps_the_aspect_between_black_borders(width: int, height: 
 
 
 def test_the_recipe_names_size_and_decoder() -> None:
-    assert resize_recipe(64, "letterbox") != resize_recipe(64)
-    assert resize_recipe(64) != resize_recipe(65)
-    assert Image.__version__ in resize_recipe(64)
+    ways = [
+        Way(64),
+        Way(65),
+        Way(64, "letterbox"),
+        Way(64, window=(0, 4095)),
+        Way(64, window=(0, 4096)),
+        Way(64, channels=1),
+    ]
+    assert len(set(map(str, ways))) == len(ways)
+    assert Image.__version__ in str(Way(64))
 
 
 def test_select_and_indices() -> None:

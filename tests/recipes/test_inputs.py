@@ -8,11 +8,12 @@ from safetensors.torch import save_file
 
 from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
+from bne.data.splits import official_split
 from bne.errors import BneError, DataError, SettingsError
 from bne.models.networks import small_cnn
 from bne.recipes.checks import check_weights
 from bne.recipes.files import load
-from bne.recipes.inputs import Inputs, official_split
+from bne.recipes.inputs import Inputs
 from tests.data.small import names, write
 
 SMALL = {"backbone": "small_cnn", "weights": None, "resize": 32, "per_domain": 4}

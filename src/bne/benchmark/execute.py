@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bne.benchmark.records import Record, alone_with, append, finished, read
 from bne.errors import Interrupted, SettingsError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from bne.benchmark.plan import Item
     from bne.data.cache import PreparedImages
-    from bne.data.images import Fit
+    from bne.data.images import ImageSet, Way
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -146,17 +146,20 @@ def run_folder(item: Item, out: Path) -> Path:
 
 
 def _run(item: Item, job: Job, folder: Path) -> Record:
+    from bne.data.splits import official_split
     from bne.inspection.analysis import analyse
-    from bne.recipes.inputs import Inputs, official_split
+    from bne.recipes.inputs import Inputs
     from bne.training.run import run
 
     names = item.materials.get("images")
-    way = (item.recipe.resize, item.recipe.fit)
-    prepared = _prepared(job.data, names, job.cache, *way, job.skip_bad)
-    images, split_file = prepared.images, official_split(job.data)
+    split_file, images = official_split(job.data), _opened(job.data, names)
+    inputs = Inputs.of(item.recipe, images, split_file, allow_gaps=job.allow_gaps)
+    prepared = _prepared(job.data, names, job.cache, inputs.way, job.skip_bad)
+    if prepared.skipped:
+        inputs = Inputs.of(item.recipe, prepared.images, split_file, allow_gaps=job.allow_gaps)
     wanted = job.analyse or item.analysed
     result = run(
-        Inputs.of(item.recipe, images, split_file, allow_gaps=job.allow_gaps),
+        inputs,
         prepared,
         folder,
         device=job.device,
@@ -186,13 +189,20 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
 
 
 @cache  # a worker opens the images once, not for every run, but others that lie there anew
-def _prepared(
-    data: Path, _: str | None, folder: Path | None, size: int, fit: Fit, skip_bad: bool
-) -> PreparedImages:
-    from bne.data.cache import prepare
+def _opened(data: Path, _: str | None) -> ImageSet:
     from bne.data.sources import open_images
 
-    return prepare(open_images(data), folder, size, fit=fit, skip_bad=skip_bad)
+    return open_images(data)
+
+
+@cache
+def _prepared(
+    data: Path, names: str | None, folder: Path | None, way: Way, skip_bad: bool
+) -> PreparedImages:
+    from bne.data.cache import prepare
+
+    how: Any = {"fit": way.fit, "window": way.window, "channels": way.channels}
+    return prepare(_opened(data, names), folder, way.size, **how, skip_bad=skip_bad)
 
 
 DIED = "its process died, perhaps for lack of memory"

@@ -115,8 +115,8 @@ def _look(
     from rich.console import Console
 
     from bne.data.sources import open_images
+    from bne.data.splits import official_split
     from bne.inspection.analysis import analyse_images
-    from bne.recipes.inputs import official_split
     from bne.training.folder import held_out_images
     from bne.training.model_folder import load_model
 
@@ -129,8 +129,7 @@ def _look(
         pictures,
         data,
         cache,
-        transform.resize,
-        fit=transform.fit,
+        transform.way,
         skip_bad=skip_bad,
         show=True,
     )

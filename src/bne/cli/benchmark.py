@@ -196,16 +196,16 @@ def carry_out(
     console = Console(stderr=True, markup=False, highlight=False)
     readable = images
     if cluster is None or cluster.address is None:  # the machines of a cluster do it themselves
-        for size, fit in {(item.recipe.resize, item.recipe.fit) for item in items}:
+        for way in dict.fromkeys(one.way for one in inputs):
             prepared = common.prepare(
-                images, job.data, job.cache, size, fit=fit, skip_bad=job.skip_bad, show=True
+                images, job.data, job.cache, way, skip_bad=job.skip_bad, show=True
             )
             readable = prepared.images
     if len(readable) < len(images):
         inputs = check(items, readable, split_file, allow_gaps=job.allow_gaps)
     common.show_notes(inputs)
-    for way in dict.fromkeys(one.split_by for one in inputs):
-        typer.echo(f"Held out for validation: source images, {way}.", err=True)
+    for held_out in dict.fromkeys(one.split_by for one in inputs):
+        typer.echo(f"Held out for validation: source images, {held_out}.", err=True)
     outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
     bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
@@ -370,7 +370,7 @@ def benchmark(
     from bne.benchmark.records import outdated, read
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
-    from bne.recipes.inputs import official_split
+    from bne.data.splits import check_rows, official_split
 
     cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
     file = records or out / "records.jsonl"
@@ -405,6 +405,8 @@ def benchmark(
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
     inputs = check(left, images, split_file, allow_gaps=allow_gaps) if images else []
+    if images and split_file and any(one.recipe.validation == "official" for one in inputs):
+        check_rows(images, split_file)
     if dry_run:
         return show_plan(items, left, seconds, as_json)
     if report:

@@ -119,18 +119,16 @@ def _measured(
     """What is known of a model, with what held-out images of its run tell."""
     from bne.data.feed import Feed
     from bne.data.sources import open_images
+    from bne.data.splits import official_split
     from bne.deploy.engine import calibrate
     from bne.deploy.map import make_map
     from bne.errors import DataError
-    from bne.recipes.inputs import official_split
     from bne.training.folder import held_out_images, read_training
 
     images, known, engine = open_images(data), model.info, model.engine
     if images.classes != model.classes:
         raise DataError(f"{data} has other classes than the model; name the data of its run.")
-    prepared = common.prepare(
-        images, data, cache, engine.size, fit=engine.fit, skip_bad=False, show=True
-    )
+    prepared = common.prepare(images, data, cache, engine.way, skip_bad=False, show=True)
     training, split_file = read_training(run), official_split(data)
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:

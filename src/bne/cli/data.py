@@ -3,17 +3,27 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
 from bne.cli import common
+from bne.errors import SettingsError
 
 if TYPE_CHECKING:
     from bne.data.check import Report
+    from bne.data.values import Window
 
 app = typer.Typer(help="Check and prepare the images of a dataset.", no_args_is_help=True)
 Source = Annotated[Path, typer.Argument(help=common.SOURCES, show_default=False)]
+Range = Annotated[
+    str,
+    typer.Option(
+        "--range",
+        help="Values of 16-bit and DICOM images that become black and white: full, or '[low, "
+        "high]'.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
@@ -24,6 +34,7 @@ def check(
         str | None,
         typer.Option(help="Compare with this benchmark: pacs, office31, office_caltech, ..."),
     ] = None,
+    values: Range = "full",
     as_json: AsJson = False,
 ) -> None:
     """Read every image; say what is there, missing, damaged or repeated.
@@ -42,7 +53,10 @@ def check(
         with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
             task = bar.add_task("Reading images")
             report = check_path(
-                path, benchmark, lambda done, total: bar.update(task, completed=done, total=total)
+                path,
+                benchmark,
+                lambda done, total: bar.update(task, completed=done, total=total),
+                window=_window(values),
             )
     except (BneError, OSError) as error:
         if not as_json:
@@ -54,6 +68,16 @@ def check(
         _show(report)
     if report.errors:
         raise typer.Exit(1)
+
+
+def _window(values: str) -> "Window | None":
+    from bne.data.values import parse_range
+    from bne.recipes.schema import checked
+
+    asked = checked(common.parse_settings([f"range={values}"]), "--range")["range"]
+    if asked == "percentiles":
+        raise SettingsError("--range percentiles: those of training images; bne train finds them.")
+    return parse_range(asked)
 
 
 def _show(report: "Report") -> None:
@@ -76,6 +100,9 @@ def _show(report: "Report") -> None:
     if report.duplicates:
         lines = listed(map(listed, report.duplicates), "\n  ", "\n  ")
         console.print(f"Identical images:\n  {lines}", soft_wrap=True)
+    if report.near_duplicates:
+        lines = listed(map(listed, report.near_duplicates), "\n  ", "\n  ")
+        console.print(f"Nearly the same:\n  {lines}", soft_wrap=True)
     for note in report.notes:
         console.print(f"Note: {note}", soft_wrap=True)
     for error in report.errors:
@@ -92,6 +119,8 @@ def prepare(
     fit: Annotated[
         str, typer.Option(help="How images become square: squash or letterbox (black borders).")
     ] = "squash",
+    values: Range = "full",
+    channels: Annotated[int, typer.Option(min=1, help="3 for color, 1 for gray.")] = 3,
     skip_bad: common.SkipBad = False,
     as_json: AsJson = False,
 ) -> None:
@@ -99,20 +128,23 @@ def prepare(
 
     If that is done already, it only says where the result lies.
     """
-    from bne.data.images import Fit
+    from bne.data.images import Fit, Way
     from bne.data.sources import open_images
-    from bne.errors import SettingsError
     from bne.words import readable_size
 
     if fit not in get_args(Fit):
         raise SettingsError(f"--fit {fit} is unknown; give {' or '.join(get_args(Fit))}.")
-    way: Any = {"fit": fit, "skip_bad": skip_bad, "show": True}
-    prepared = common.prepare(open_images(path), path, cache, size, **way)
+    way = Way(size, cast("Fit", fit), _window(values), channels)
+    prepared = common.prepare(open_images(path), path, cache, way, skip_bad=skip_bad, show=True)
+    prepared.tally.check(prepared.window)
     report = {
         "folder": str(prepared.folder),
         "images": len(prepared),
         "size": size,
         "fit": fit,
+        "range": prepared.window or "full",
+        "channels": channels,
+        "notes": list(prepared.notes),
         "bytes": prepared.pixels.nbytes,
         "skipped": list(prepared.skipped),
     }

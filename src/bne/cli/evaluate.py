@@ -99,14 +99,12 @@ def evaluate(
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
 
     def shown(to: "EvalTransform") -> "PreparedImages":
-        way: Any = {"fit": to.fit, "skip_bad": skip_bad, "show": True}
-        return common.prepare(images, data, cache, to.resize, **way)
+        return common.prepare(images, data, cache, to.way, skip_bad=skip_bad, show=True)
 
     prepared = shown(transform)
     if other is not None:
         to = other.engine.transform
-        same = (to.resize, to.fit) == (transform.resize, transform.fit)
-        there = prepared if same else shown(to)
+        there = prepared if to.way == transform.way else shown(to)
         _compare((run, model, prepared), (against, other, there), wanted, margin, as_json)
         return
     method, where = model.engine.method, model.engine.device

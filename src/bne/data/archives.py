@@ -24,7 +24,7 @@ RATIO_MATTERS_FROM = 16_000_000
 
 
 class Member(NamedTuple):
-    """An image in an archive; `read` and `stamp` are an `ImageFile`'s."""
+    """A file in an archive; `read` and `stamp` are an `ImageFile`'s."""
 
     path: PurePath
     read: Callable[[], bytes]
@@ -35,12 +35,21 @@ def members(archive: Path) -> Iterator[Member]:
     """The images of a plain tar or a zip, wherever in it they lie; anything else is passed over.
 
     Raises:
+        DataError: As `every_member`.
+    """
+    return (m for m in every_member(archive) if is_image(m.path, m.read))
+
+
+def every_member(archive: Path) -> Iterator[Member]:
+    """All files of a plain tar or a zip.
+
+    Raises:
         DataError: The file is no uncompressed tar or zip, or is damaged; or a member is neither a
             file nor a folder, leads outside, is encrypted, is neither stored nor deflated, or
             unpacks to an absurd size.
     """
     found = _tar_members if archive.suffix.lower() == ".tar" else _zip_members
-    return (member for member in found(archive) if is_image(member.path))
+    return found(archive)
 
 
 def list_archive(archive: Path, domain: str) -> Iterator[Entry]:

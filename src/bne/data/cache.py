@@ -14,11 +14,12 @@ import errno
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import zlib
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +28,8 @@ import torch
 from filelock import FileLock, Timeout
 
 from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, in_threads, problem_of
-from bne.data.images import resize_recipe
+from bne.data.images import Way
+from bne.data.values import Tally
 from bne.errors import DataError, SettingsError
 from bne.words import readable_size
 
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.data.images import Fit, ImageSet
+    from bne.data.values import Window
 
 FORMAT = 4  # raise it when the files of a store, or what an image is decoded to, change
 BLOCK = 1 << 20  # bytes that one thread sums up at a time
@@ -51,11 +54,13 @@ class PreparedImages:
 
     Attributes:
         images: The images that could be read; row i of `pixels` is `images.files[i]`.
-        pixels: (N, size, size, 3) uint8, a memory map of the cache; writing to it changes a
-            private copy, never the cache.
+        pixels: (N, size, size, C) uint8, C channels, 3 unless others were asked for; a memory map
+            of the cache; writing to it changes a private copy, never the cache.
         folder: The folder in which the pixels lie.
         skipped: One sentence for each image that could not be read.
         fit: How images were made square.
+        window: The values of images of more than 8 bits that became black and white, see `Way`.
+        tally: What images of more than 8 bits lost.
     """
 
     images: ImageSet
@@ -63,9 +68,16 @@ class PreparedImages:
     folder: Path
     skipped: tuple[str, ...] = ()
     fit: Fit = "squash"
+    window: Window | None = None
+    tally: Tally = field(default_factory=Tally)
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What one should know of the range of values, in sentences."""
+        return self.tally.notes(self.window)
 
     @cached_property
     def labels(self) -> Tensor:
@@ -86,6 +98,8 @@ def prepare(
     size: int = 256,
     *,
     fit: Fit = "squash",
+    window: Window | None = None,
+    channels: int = 3,
     skip_bad: bool = False,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> PreparedImages:
@@ -101,6 +115,9 @@ def prepare(
         folder: The cache; `default_folder()` if None.
         size: Height and width to resize every image to, whatever its aspect.
         fit: How images become square, "squash" or "letterbox"; see `bne.data.images.resize`.
+        window: The values that become black and white, of images of more than 8 bits; by default
+            their full range, see `bne.data.images.Way`.
+        channels: Of the pixels: 3, 1 for gray, or those of arrays in `.npy` files.
         skip_bad: Whether to leave out images that cannot be read, instead of failing.
         progress: A function to call with (images done, images in all) while images are decoded.
 
@@ -114,7 +131,8 @@ def prepare(
     if not images.files:
         raise DataError("There are no images to prepare; check the path of the data set.")
     folder = Path(folder) if folder is not None else default_folder()
-    cache = _Cache(folder, images, size, fit)
+    way = Way(size, fit, window, channels)
+    cache = _Cache(folder, images, way)
     store = cache.known_store()
     if store is None:
         try:
@@ -124,25 +142,32 @@ def prepare(
             if store is None:
                 raise _cannot_write(folder, error, cache.bytes_needed) from error
     gaps = store.gaps()
-    problems = tuple(problem_of(images.files[place]) for place in sorted(gaps))
+    problems = tuple(problem_of(images.files[place], way) for place in sorted(gaps))
     if problems and not skip_bad:
         raise _bad_images(problems, len(images))
     kept = images.select(place for place in range(len(images)) if place not in gaps)
-    return PreparedImages(kept, store.pixels(len(kept)), store.folder, problems, fit)
+    return PreparedImages(
+        kept,
+        store.pixels(len(kept)),
+        store.folder,
+        problems,
+        fit,
+        window,
+        store.tally(),
+    )
 
 
 @dataclass(frozen=True)
 class _Cache:
-    """A cache folder, as one set of images at one size sees it."""
+    """A cache folder, as one set of images prepared in one way sees it."""
 
     folder: Path
     images: ImageSet
-    size: int
-    fit: Fit
+    way: Way
 
     @property
     def bytes_needed(self) -> int:
-        return len(self.images) * self.size**2 * 3
+        return len(self.images) * self.way.size**2 * self.way.channels
 
     @cached_property
     def stamp_file(self) -> Path:
@@ -162,13 +187,13 @@ class _Cache:
 
     def store_by_contents(self) -> _Store | None:
         """Hashes the images if some store could turn out to be theirs."""
-        stores = (_Store(folder, self.size, self.fit) for folder in self.folder.glob("images-*"))
+        stores = (_Store(folder, self.way) for folder in self.folder.glob("images-*"))
         if not any(store.is_of(len(self.images)) for store in stores):
             return None  # so a first preparation reads every file once
         return self.whole_store(digest(self.digests))
 
     def whole_store(self, contents: str) -> _Store | None:
-        store = _Store.of(self.folder, contents, self.size, self.fit)
+        store = _Store.of(self.folder, contents, self.way)
         return store if store.is_whole(len(self.images)) else None
 
     def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> _Store:
@@ -188,7 +213,7 @@ class _Cache:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             partial.mkdir()
             try:
-                return self.decode_into(_Store(partial, self.size, self.fit), skip_bad, progress)
+                return self.decode_into(_Store(partial, self.way), skip_bad, progress)
             finally:
                 shutil.rmtree(partial, ignore_errors=True)
 
@@ -196,13 +221,11 @@ class _Cache:
         self, partial: _Store, skip_bad: bool, progress: Callable[[int, int], None]
     ) -> _Store:
         files = self.images.files
-        digests, problems = decode_to_file(
-            files, partial.pixels_file, self.size, progress, self.fit
-        )
+        digests, problems, tally = decode_to_file(files, partial.pixels_file, self.way, progress)
         if problems and (not skip_bad or len(problems) == len(files)):
             raise _bad_images(problems.values(), len(files))
-        partial.finish(len(files), problems.keys())
-        store = _Store.of(self.folder, digest(digests), self.size, self.fit)
+        partial.finish(len(files), problems.keys(), tally)
+        store = _Store.of(self.folder, digest(digests), self.way)
         shutil.rmtree(store.folder, ignore_errors=True)  # exists only if it is damaged
         partial.folder.rename(store.folder)
         sync(self.folder)
@@ -220,23 +243,24 @@ class _Cache:
 
 
 class _Store:
-    """Where the images of one set lie, resized to `size` x `size`.
+    """Where the images of one set lie, prepared in one way.
 
-    The folder holds `pixels.u8`, the bytes of (N, size, size, 3); `store.json`, which tells of
-    them; and `checked`, the stamp under which they were last found to be undamaged.
+    The folder holds `pixels.u8`, the bytes of (N, size, size, channels); `store.json`, which tells
+    of them; and `checked`, the stamp under which they were last found to be undamaged.
     """
 
-    def __init__(self, folder: Path, size: int, fit: Fit) -> None:
-        self.folder, self.size, self.fit = folder, size, fit
+    def __init__(self, folder: Path, way: Way) -> None:
+        self.folder, self.shape = folder, (way.size, way.size, way.channels)
+        self.recipe = str(way)
         self.pixels_file = folder / "pixels.u8"
         self.notes_file = folder / "store.json"
         self.checked_file = folder / "checked"
 
     @classmethod
-    def of(cls, cache: Path, contents: str, size: int, fit: Fit) -> _Store:
+    def of(cls, cache: Path, contents: str, way: Way) -> _Store:
         """The store of files with this digest of contents, whether or not it exists."""
-        key = digest([f"format {FORMAT}", resize_recipe(size, fit), contents])
-        return cls(cache / f"images-{key[:32]}", size, fit)
+        key = digest([f"format {FORMAT}", str(way), contents])
+        return cls(cache / f"images-{key[:32]}", way)
 
     def is_of(self, files: int) -> bool:
         """Whether it was made of so many files in today's way, as far as its notes tell."""
@@ -268,18 +292,22 @@ class _Store:
         """The places, among all files, of those that could not be read and have no row here."""
         return set(self.notes()["gaps"])
 
+    def tally(self) -> Tally:
+        """What images of more than 8 bits lost; of earlier versions nothing is known."""
+        return Tally(*self.notes().get("tally", ()))
+
     def pixels(self, rows: int) -> Tensor:
-        """(rows, size, size, 3) uint8, memory-mapped; writing to it changes a private copy."""
-        shape = torch.Size((rows, self.size, self.size, 3))
+        """(rows, *shape) uint8, memory-mapped; writing to it changes a private copy."""
+        shape = torch.Size((rows, *self.shape))
         flat = torch.from_file(str(self.pixels_file), size=shape.numel(), dtype=torch.uint8)
         return flat.view(shape)
 
-    def finish(self, files: int, gaps: Collection[int]) -> None:
+    def finish(self, files: int, gaps: Collection[int], tally: Tally) -> None:
         """Closes the gaps that files without pixels left, writes the notes, and syncs to disk.
 
         Of those files only the places are noted: the same contents may go by other names.
         """
-        row = self.size**2 * 3
+        row = math.prod(self.shape)
         kept = [place for place in range(files) if place not in gaps]
         with self.pixels_file.open("r+b") as file:
             for new, old in enumerate(kept):
@@ -290,6 +318,8 @@ class _Store:
                     file.write(pixels)
             file.truncate(len(kept) * row)
         notes = {**self.way(files), "gaps": sorted(gaps), "checksum": checksum(self.pixels_file)}
+        if tally.images:
+            notes["tally"] = tally
         notes["digest"] = digest([json.dumps(notes)])
         self.notes_file.write_text(json.dumps(notes, indent=1))
         self.checked_file.write_bytes(self.stamp())
@@ -298,7 +328,7 @@ class _Store:
 
     def way(self, files: int) -> dict[str, object]:
         """All that decides the pixels besides what the files hold."""
-        return {"format": FORMAT, "recipe": resize_recipe(self.size, self.fit), "files": files}
+        return {"format": FORMAT, "recipe": self.recipe, "files": files}
 
     def notes(self) -> dict[str, Any]:
         """What `finish` noted; a ValueError if the file is damaged."""

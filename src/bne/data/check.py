@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tarfile
-import zipfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from bne.data.archives import every_member
 from bne.data.benchmarks import Benchmark, find_benchmark
 from bne.data.decoding import in_threads
-from bne.data.entries import is_hidden, is_image, printable
-from bne.data.images import ImageFile, ImageSet, decode
+from bne.data.entries import head_of, is_hidden, is_image, printable
+from bne.data.images import ImageFile, ImageSet, as_rgb, read
+from bne.data.likeness import Sketch, alike, sketch
 from bne.data.sources import open_images
-from bne.data.splits import official
+from bne.data.splits import check_rows, groups_of, hold_out, official, official_split
+from bne.data.values import Tally, Values
 from bne.errors import DataError
 from bne.words import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import PurePath
+
+    from bne.data.values import Window
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,9 @@ class Report:
         notes: One sentence for each thing worth knowing.
         unreadable: Names of the images that cannot be read.
         duplicates: Groups of names of images with identical pixels.
+        near_duplicates: Groups of names of images that are nearly the same, by a perceptual hash.
+        held_out: Those of all these that validate: by the official split, or by the one that
+            `bne train` makes with seed 0.
     """
 
     counts: dict[str, dict[str, int]]
@@ -42,12 +51,16 @@ class Report:
     notes: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     duplicates: tuple[tuple[str, ...], ...] = ()
+    near_duplicates: tuple[tuple[str, ...], ...] = ()
+    held_out: tuple[str, ...] = ()
 
 
 def check_path(
     path: Path,
     benchmark: str | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    window: Window | None = None,
 ) -> Report:
     """Opens images and checks them with what lies beside them: the official split, other files.
 
@@ -55,6 +68,8 @@ def check_path(
         path: A folder or a table that `bne.data.open_images` takes.
         benchmark: Name of the benchmark it should hold, if any.
         progress: A function to call with (images done, images in all).
+        window: The values of images of more than 8 bits that become black and white; by default
+            their full range.
 
     Raises:
         DataError: There are no images there.
@@ -67,10 +82,10 @@ def check_path(
         if not declared:
             raise
         raise DataError(f"{error} {declared.provenance}") from error
-    report = check(images, declared, progress)
+    table = official_split(path)
+    report = check(images, declared, progress, window=window, split_file=table)
     errors, notes = list(report.errors), list(report.notes)
-    if declared:
-        errors += _compare_split(images, path if path.is_dir() else path.parent, declared)
+    errors += _compare_split(images, table, declared)
     if others := count_passed_over(path):
         kinds = (f"{suffix or 'none'} {number}" for suffix, number in sorted(others.items()))
         files = counted(others.total(), "file")
@@ -84,6 +99,9 @@ def check(
     images: ImageSet,
     benchmark: Benchmark | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    window: Window | None = None,
+    split_file: Path | None = None,
 ) -> Report:
     """Reads and decodes every image and compares what there is with `benchmark`.
 
@@ -95,59 +113,109 @@ def check(
         images: The images to check.
         benchmark: A declaration of what they should be, if known.
         progress: A function to call with (images done, images in all).
+        window: The values that become black and white, see `check_path`.
+        split_file: The official split, if there is one.
     """
+    tally, seen = Tally(), dict[str, _Look]()
     groups: dict[bytes, list[ImageFile]] = defaultdict(list)
     unreadable: dict[str, str] = {}
-    results = zip(images.files, in_threads(_pixel_digest, images.files), strict=True)
+    results = zip(
+        images.files, in_threads(partial(_look, window=window), images.files), strict=True
+    )
     for done, (file, result) in enumerate(results, start=1):
         if isinstance(result, DataError):
             unreadable[file.name] = str(result)
         else:
-            groups[result].append(file)
+            groups[result.digest].append(file)
+            seen[file.name] = result
+            tally += result.tally
         progress(done, len(images))
     duplicates = [group for group in groups.values() if len(group) > 1]
     counts = _count(images)
+    clipped = []
+    try:
+        tally.check(window)
+    except DataError as error:
+        clipped.append(str(error))
     errors = [
+        *clipped,
         *_compare_domains(images, counts),
         *(_compare_declaration(images, counts, benchmark) if benchmark else ()),
         *unreadable.values(),
         *_misleading(duplicates),
     ]
-    names = tuple(tuple(file.name for file in group) for group in duplicates)
-    return Report(counts, tuple(errors), tuple(_harmless(duplicates)), tuple(unreadable), names)
+    readable = [file for file in images.files if file.name in seen]
+    near = [
+        [readable[place] for place in group]
+        for group in alike([seen[file.name].sketch for file in readable])
+        if len({seen[readable[place].name].digest for place in group}) > 1
+    ]
+    held_out = _held_out(images, split_file) if duplicates or near else set()
+    notes = (
+        *_harmless(duplicates),
+        *_alike(duplicates, near, held_out),
+        *tally.notes(window if not clipped else None),
+    )
+    return Report(
+        counts,
+        tuple(errors),
+        notes,
+        tuple(unreadable),
+        _names(duplicates),
+        _names(near),
+        tuple(sorted(held_out & {file.name for group in (*duplicates, *near) for file in group})),
+    )
+
+
+def _names(groups: Iterable[list[ImageFile]]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(file.name for file in group) for group in groups)
 
 
 def count_passed_over(source: Path) -> Counter[str]:
     """How many files in the domains of a folder are no images, by extension; none of a table's."""
     found = Counter[str]()
     for domain in sorted(source.iterdir()) if source.is_dir() else ():
-        for file in () if is_hidden(Path(domain.name)) else _list_files(domain):
-            if not is_hidden(file) and not is_image(file):
+        for file, head in () if is_hidden(Path(domain.name)) else _list_files(domain):
+            if not is_hidden(file) and not is_image(file, head):
                 found[printable(file.suffix.lower())] += 1
     return found
 
 
-def _list_files(domain: Path) -> Iterator[PurePath]:
-    """Paths of all files in a domain's folder or archive, relative to it."""
+def _list_files(domain: Path) -> Iterator[tuple[PurePath, Callable[[], bytes]]]:
+    """Paths of all files in a domain's folder or archive, relative to it; and what reads them."""
     if domain.is_dir():
         for folder, _, names in os.walk(domain, followlinks=True):
-            yield from (Path(folder, name).relative_to(domain) for name in names)
-    elif domain.suffix.lower() == ".tar":
-        with tarfile.open(domain, "r:") as tar:
-            yield from (PurePosixPath(member.name) for member in tar if member.isfile())
-    elif domain.suffix.lower() == ".zip":
-        with zipfile.ZipFile(domain) as archive:
-            names = [file.filename for file in archive.infolist() if not file.is_dir()]
-        yield from (PurePosixPath(name.replace("\\", "/")) for name in names)
+            for path in (Path(folder, name) for name in names):
+                yield path.relative_to(domain), partial(head_of, str(path))
+    elif domain.suffix.lower() in (".tar", ".zip"):
+        yield from ((member.path, member.read) for member in every_member(domain))
 
 
-def _pixel_digest(file: ImageFile) -> bytes | DataError:
-    """The digest of an image's pixels, or why it has none."""
+class _Look(NamedTuple):
+    """The digest of an image's pixels, its sketch, and what it loses of more than 8 bits."""
+
+    digest: bytes
+    sketch: Sketch
+    tally: Tally
+
+
+def _look(file: ImageFile, window: Window | None) -> _Look | DataError:
+    """Looks at one image, or says why it cannot be read."""
+    from PIL import Image
+
     try:
-        picture = decode(file.read(), file.name)
+        image = read(file.read(), file.name)
+        if isinstance(image, Values) and image.array.ndim == 3:
+            shown = image.to_8_bits(window)
+            picture = Image.fromarray(shown[..., 0])
+        else:
+            picture = as_rgb(image, window)
+            shown = np.asarray(picture)
     except DataError as error:
         return error
-    return hashlib.sha256(f"{picture.size}".encode() + picture.tobytes()).digest()
+    pixels = np.ascontiguousarray(shown)
+    digest = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
+    return _Look(digest, sketch(picture), Tally.of(image, window))
 
 
 def _count(images: ImageSet) -> dict[str, dict[str, int]]:
@@ -203,21 +271,60 @@ def _compare_counts(
         yield f"{domain}: {total} images; {benchmark.title} has {expected}{detail}."
 
 
-def _compare_split(images: ImageSet, folder: Path, benchmark: Benchmark) -> Iterator[str]:
-    """What is wrong with the benchmark's official split, if it has one."""
-    if not benchmark.split_file:
-        return
-    if not (folder / benchmark.split_file).is_file():
-        yield (
-            f"The official split of {benchmark.title}, {benchmark.split_file}, is missing; make it "
-            f"from the lists that {benchmark.title} is distributed with, see docs/data.md, or hold "
-            "out a share with validation=0.1."
-        )
+def _compare_split(
+    images: ImageSet, table: Path | None, benchmark: Benchmark | None
+) -> Iterator[str]:
+    """What is wrong with the official split, if there is or should be one."""
+    if table is None:
+        if benchmark and benchmark.split_file:
+            yield (
+                f"The official split of {benchmark.title}, {benchmark.split_file}, is missing; make"
+                f" it from the lists that {benchmark.title} is distributed with, see docs/data.md, "
+                "or hold out a share with validation=0.1."
+            )
         return
     try:
-        official(images, images.domains, folder / benchmark.split_file)
+        official(images, images.domains, table, groups_of(images))
+        check_rows(images, table)
     except DataError as error:
         yield str(error)
+
+
+def _held_out(images: ImageSet, table: Path | None) -> set[str]:
+    """The names of images that validate: by the official split, or as `bne train` chooses."""
+    groups = groups_of(images)
+    try:
+        if table is None:
+            splits = hold_out(images, images.domains, groups=groups)
+        else:
+            splits = official(images, images.domains, table, groups)
+    except DataError:
+        return set()
+    return {images.files[number].name for one in splits.values() for number in one.validation}
+
+
+def _alike(
+    duplicates: Iterable[list[ImageFile]], near: Iterable[list[ImageFile]], held_out: set[str]
+) -> Iterator[str]:
+    """What images that are the same, or nearly, mean for splits."""
+    near = list(near)
+    if near:
+        wide = [group for group in near if len({file.domain for file in group}) > 1]
+        apart = f", {len(wide)} of them in several domains" if wide else ""
+        count = counted(len(near), "group")
+        yield f"Nearly the same, by a perceptual hash: {count} of images{apart}."
+    leaks = [
+        group
+        for group in (*duplicates, *near)
+        if 0 < sum(file.name in held_out for file in group) < len(group)
+    ]
+    if leaks:
+        names = listed(file.name for file in leaks[0])
+        yield (
+            f"Images that train have a copy, or nearly, among those that validate: "
+            f"{counted(len(leaks), 'group')}, the first {names}; keep one, or say which belong "
+            "together (group)."
+        )
 
 
 def _harmless(duplicates: Iterable[list[ImageFile]]) -> Iterator[str]:

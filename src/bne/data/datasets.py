@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bne.data.entries import printable
-from bne.data.images import ImageFile, ImageSet, to_rgb
+from bne.data.images import ImageFile, ImageSet, as_rgb, of_pillow
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -81,13 +81,13 @@ def read_item(dataset: Any, index: int, field: int | str) -> bytes:
 
 
 def as_picture(image: Any, name: str) -> Image.Image:
-    """Makes RGB of a PIL image, a numpy array or a torch tensor, as `from_dataset` describes."""
+    """Makes RGB, or 16-bit gray, of a PIL image, an array or a tensor as `from_dataset` says."""
     import numpy as np
     import torch
     from PIL import Image
 
     if isinstance(image, Image.Image):
-        return to_rgb(image, name)
+        return image if image.mode == "I;16" else as_rgb(of_pillow(image, name))
     if isinstance(image, torch.Tensor):
         if image.is_floating_point():
             if image.numel() and not (image.min() >= 0 and image.max() <= 1):
@@ -103,7 +103,7 @@ def as_picture(image: Any, name: str) -> Image.Image:
         raise DataError(
             f"{name}: the shape {tuple(image.shape)} is none of a gray, RGB or RGBA image."
         )
-    return to_rgb(Image.fromarray(np.ascontiguousarray(image)), name)
+    return as_rgb(of_pillow(Image.fromarray(np.ascontiguousarray(image)), name))
 
 
 _Column = tuple["list[Any]", "Sequence[str] | None"]  # values, and what numbers among them mean

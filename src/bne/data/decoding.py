@@ -12,7 +12,8 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from bne.data.images import ImageFile, decode, resize
+from bne.data.images import ImageFile, read, resized
+from bne.data.values import SAMPLE_IMAGES, Tally, percentile_window
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
     from pathlib import Path
 
-    from bne.data.images import Fit
+    from bne.data.images import Way
+    from bne.data.values import Window
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -65,39 +67,40 @@ def in_threads(
 def decode_to_file(
     files: Sequence[ImageFile],
     path: Path,
-    size: int,
+    way: Way,
     progress: Callable[[int, int], None],
-    fit: Fit = "squash",
-) -> tuple[list[str], dict[int, str]]:
-    """Writes the pixels of `files` to `path`, file i at row i, each size x size x 3 bytes.
+) -> tuple[list[str], dict[int, str], Tally]:
+    """Writes the pixels of `files` to `path`, file i at row i, size x size x channels bytes.
 
     Returns:
-        SHA-256 of every file's bytes, or `UNREADABLE`; and why there are no pixels of some files,
-        by their place: their rows are zero.
+        SHA-256 of every file's bytes, or `UNREADABLE`; why there are no pixels of some files, by
+        their place: their rows are zero; and what images of more than 8 bits lose.
     """
-    row = size * size * 3
+    row = way.size * way.size * way.channels
     _reserve(path, len(files) * row)
 
-    def decode_one(place: int) -> tuple[str, str | None]:
+    def decode_one(place: int) -> tuple[str, str | None, Tally]:
         file, digest = files[place], UNREADABLE
         try:
             data = file.read()
             digest = hashlib.sha256(data).hexdigest()
-            pixels = resize(decode(data, file.name), size, fit).tobytes()
+            image = read(data, file.name)
+            pixels = resized(image, file.name, way).tobytes()
         except DataError as error:
-            return digest, str(error)
+            return digest, str(error), Tally()
         with path.open("r+b") as out:
             out.seek(place * row)
             out.write(pixels)
-        return digest, None
+        return digest, None, Tally.of(image, way.window)
 
-    digests, problems = [], {}
-    for place, (digest, problem) in enumerate(in_threads(decode_one, range(len(files)))):
+    digests, problems, tally = [], {}, Tally()
+    for place, (digest, problem, own) in enumerate(in_threads(decode_one, range(len(files)))):
         digests.append(digest)
+        tally += own
         if problem is not None:
             problems[place] = problem
         progress(place + 1, len(files))
-    return digests, problems
+    return digests, problems, tally
 
 
 def digest_all(files: Sequence[ImageFile]) -> list[str]:
@@ -113,10 +116,29 @@ def digest_all(files: Sequence[ImageFile]) -> list[str]:
     return list(in_threads(digest, files, usable_cores() + 4))
 
 
-def problem_of(file: ImageFile) -> str:
+def range_of_training(files: Sequence[ImageFile]) -> Window:
+    """The window between percentiles of training images, at most `SAMPLE_IMAGES` of them.
+
+    They are evenly spaced, so that the same images always give the same. Those that cannot be read
+    are passed over.
+
+    Raises:
+        DataError: None has more than 8 bits, or all values are the same.
+    """
+
+    def look(file: ImageFile) -> object:
+        try:
+            return read(file.read(), file.name)
+        except DataError:
+            return None
+
+    return percentile_window(in_threads(look, files[:: -(-len(files) // SAMPLE_IMAGES)], ahead=4))
+
+
+def problem_of(file: ImageFile, way: Way) -> str:
     """Why a file has no pixels."""
     try:
-        decode(file.read(), file.name)
+        resized(read(file.read(), file.name), file.name, way)
     except DataError as error:
         return str(error)
     return f"{file.name}: the image could not be read before and now can be; prepare again."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
+from bne.data.dicom import HEAD, is_dicom
 from bne.data.images import ImageFile, ImageSet
 from bne.errors import DataError
 from bne.words import readable_size
@@ -14,7 +15,10 @@ from bne.words import readable_size
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-SUFFIXES = frozenset({".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+SUFFIXES = (
+    *(".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"),
+    *(".dcm", ".npy"),
+)
 MAX_BYTES = 256_000_000
 
 
@@ -104,9 +108,32 @@ def stamp_of(path: str | PurePath) -> str:
     return f"{s.st_size}:{s.st_mtime_ns}:{s.st_ctime_ns}:{s.st_dev}:{s.st_ino}"
 
 
-def is_image(file: PurePath) -> bool:
-    """Whether a file is one to read: an image by its extension, and not hidden."""
-    return file.suffix.lower() in SUFFIXES and not is_hidden(file)
+def is_image(file: PurePath, head: Callable[[], bytes]) -> bool:
+    """Whether a file is one to read: an image by its extension, and not hidden.
+
+    DICOM files often have none, or the numbers of an identifier at their end.
+
+    Args:
+        file: its name, or its path within a source.
+        head: reads the file, or its first `HEAD` bytes; only called if its name does not tell.
+    """
+    if is_hidden(file):
+        return False
+    suffix = file.suffix.lower()
+    if suffix in SUFFIXES or not (suffix == "" or suffix[1:].isdigit()):
+        return suffix in SUFFIXES
+    try:
+        return is_dicom(head()[:HEAD])
+    except DataError:
+        return False
+
+
+def head_of(path: str) -> bytes:
+    """The first bytes of a file, empty if it has fewer or is none."""
+    try:
+        return read_slice(path, 0, HEAD) if os.path.isfile(path) else b""  # noqa: PTH113
+    except DataError:
+        return b""
 
 
 def is_hidden(file: PurePath) -> bool:

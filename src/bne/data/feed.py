@@ -101,7 +101,8 @@ class Feed:
 
     def _load_kernels(self) -> None:
         """Makes a batch for nothing: at first use CUDA loads kernels and sets memory aside."""
-        crops = Augmentation("paper", Preprocessing(self._images.shape[-1]))
+        known = Preprocessing(self._images.shape[-1]).for_channels(self._images.shape[1])
+        crops = Augmentation("paper", known)
         for _ in self.epoch(DomainBatches({"any": [0]}, USUAL, epoch=1), crops):
             pass
 

@@ -1,17 +1,24 @@
-"""Labeled images of several domains, and the one way an encoded image becomes RGB pixels."""
+"""Labeled images of several domains, and the one way an encoded image becomes pixels."""
 
 from __future__ import annotations
 
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from bne.errors import DataError, SettingsError, did_you_mean
+from bne.data import dicom
+from bne.data.dicom import is_dicom
+from bne.data.values import Values, Window
+from bne.errors import BneError, DataError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
+    import numpy as np
+    from numpy.typing import NDArray
     from PIL import Image
+
+    Picture = Image.Image | Values
 
 Fit = Literal["squash", "letterbox"]
 """How an image becomes square: stretched, or whole between black borders."""
@@ -19,6 +26,7 @@ Fit = Literal["squash", "letterbox"]
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
 ORIENTATION = 0x0112  # in EXIF
+NUMPY = b"\x93NUMPY"
 BITS_PER_SAMPLE, COMPRESSION, PHOTOMETRIC, PLANAR = 258, 259, 262, 284  # in TIFF
 
 
@@ -78,39 +86,114 @@ class ImageSet:
         return [i for i, file in enumerate(self.files) if file.domain in wanted]
 
 
-def decode(data: bytes, name: str) -> Image.Image:
-    """Decodes an encoded image to the RGB a person would see, each channel 8 bits.
+@dataclass(frozen=True)
+class Way:
+    """How an encoded image becomes the pixels that are kept and shown to a network.
+
+    Attributes:
+        size: height and width.
+        fit: how images become square, see `resize`.
+        window: the values of images of more than 8 bits that become black and white; None takes
+            their full range, or the window that a DICOM file names itself.
+        channels: 3 for color, 1 for gray, or as many as arrays in `.npy` files have.
+    """
+
+    size: int = 256
+    fit: Fit = "squash"
+    window: Window | None = None
+    channels: int = 3
+
+    def __str__(self) -> str:
+        """Names all that decides the pixels besides the encoded file.
+
+        Two versions of the decoder may round differently, so they are part of the name.
+        """
+        import PIL
+        from PIL import features
+
+        jpeg = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
+        way = "bilinear" if self.fit == "squash" else f"bilinear {self.fit}"
+        kind = {1: "gray", 3: "RGB"}.get(self.channels, f"{self.channels} channels")
+        window = f" of {self.window[0]!r} to {self.window[1]!r}" if self.window else ""
+        return (
+            f"{way} {self.size}x{self.size} {kind}{window}, pillow {PIL.__version__}, jpeg {jpeg}"
+        )
+
+
+def pixels(data: bytes, name: str, way: Way) -> NDArray[np.uint8]:
+    """(size, size, channels) from a whole encoded file; see `read`."""
+    return resized(read(data, name), name, way)
+
+
+def resized(image: Picture, name: str, way: Way) -> NDArray[np.uint8]:
+    """(size, size, channels) from an image that was read.
+
+    Raises:
+        DataError: It has another number of channels, or no known range.
+    """
+    import numpy as np
+    from PIL import Image
+
+    planes = [as_rgb(image, way.window)] if way.channels == 3 else []
+    if way.channels == 1:
+        planes = [as_rgb(image, way.window).convert("L")]
+    elif way.channels != 3:
+        shape = image.array.shape[2:] if isinstance(image, Values) else ()
+        if not isinstance(image, Values) or shape != (way.channels,):
+            found = shape[0] if shape else "gray or color"
+            raise DataError(
+                f"{name}: the image is {found}, where channels is {way.channels}; save it as an "
+                f".npy array of (height, width, {way.channels}), or change channels."
+            )
+        array = image.to_8_bits(way.window)
+        planes = [Image.fromarray(array[..., place]) for place in range(way.channels)]
+    made = [np.asarray(resize(plane, way.size, way.fit)) for plane in planes]
+    return made[0] if made[0].ndim == 3 else np.stack(made, axis=-1)
+
+
+def decode(data: bytes, name: str, window: Window | None = None) -> Image.Image:
+    """Decodes an encoded image to the RGB a person would see, each channel 8 bits; see `read`."""
+    return as_rgb(read(data, name), window)
+
+
+def read(data: bytes, name: str) -> Picture:
+    """Decodes an encoded image: to RGB, or to the values of one that has more than 8 bits.
 
     EXIF rotation is applied; transparent pixels are composited on white; gray, palette and CMYK
-    become RGB; 12 and 16 bits are scaled to 8; of several frames or pages the first is taken.
-    Color profiles are not applied, as in the field's usual loaders. What Pillow makes of a file
-    stands: it does not see the one transparent color of a PNG of 2 or 4 bits, or of 16-bit RGB.
+    become RGB; of several frames or pages the first is taken. Color profiles are not applied, as in
+    the field's usual loaders. What Pillow makes of a file stands: it does not see the one
+    transparent color of a PNG of 2 or 4 bits, or of 16-bit RGB, of which it keeps 8 bits.
 
     Args:
-        data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.
+        data: A whole JPEG, PNG, WebP, BMP, TIFF, DICOM or `.npy` file; its content decides, not its
+            extension.
         name: The image's name, for errors.
 
     Raises:
-        DataError: The image is damaged, of another format or a kind Pillow cannot read, of unknown
-            range (signed or 32-bit pixels) or larger than `MAX_PIXELS`, which is checked before
-            anything is decoded.
+        DataError: The image is damaged, of another format or a kind Pillow cannot read, or larger
+            than `MAX_PIXELS`, which is checked before anything is decoded.
+        MissingLibraryError: It is a DICOM file, and pydicom is not installed.
     """
     from PIL import Image, UnidentifiedImageError
 
     too_large = f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make the image smaller."
     try:
+        if is_dicom(data):
+            return dicom.read(data, name, MAX_PIXELS)
+        if data.startswith(NUMPY):
+            return _array(data, name)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise DataError(too_large)
-            return to_rgb(image, name)
-    except DataError:
+            return of_pillow(image, name)
+    except BneError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DataError(too_large) from None
     except UnidentifiedImageError:
         raise DataError(
-            f"{name}: the file is not a JPEG, PNG, WebP, BMP or TIFF image, or a rare kind of one; "
-            "save it anew or remove it."
+            f"{name}: the file is not a JPEG, PNG, WebP, BMP, TIFF, DICOM or .npy image, or a rare "
+            "kind of one; save it anew or remove it."
         ) from None
     except Exception as error:  # damaged bytes make decoders raise almost anything
         raise DataError(
@@ -118,15 +201,26 @@ def decode(data: bytes, name: str) -> Image.Image:
         ) from error
 
 
-def to_rgb(image: Image.Image, name: str) -> Image.Image:
-    """Converts a PIL image of any mode to RGB as `decode` promises."""
+def as_rgb(image: Picture, window: Window | None = None) -> Image.Image:
+    """An image that was read, as RGB of 8 bits a channel."""
+    from PIL import Image
+
+    if not isinstance(image, Values):
+        return image
+    shape = image.array.shape
+    if len(shape) == 3 and shape[2] != 3:
+        raise DataError(
+            f"{image.name}: the array has {shape[2]} channels; set channels to {shape[2]}."
+        )
+    return Image.fromarray(image.to_8_bits(window)).convert("RGB")
+
+
+def of_pillow(image: Image.Image, name: str) -> Picture:
+    """What `read` promises, from a PIL image of any mode."""
+    import numpy as np
     from PIL import Image
 
     tags = getattr(image, "tag_v2", {})  # of a TIFF; gone once the image is turned
-    if image.mode in ("I", "F"):
-        raise DataError(
-            f"{name}: signed or 32-bit pixels have no known range; save it with 8 or 16 bits."
-        )
     raw_planes = (tags.get(PLANAR), tags.get(COMPRESSION, 1)) == (2, 1)
     if raw_planes and (set(tags.get(BITS_PER_SAMPLE, (1,))) != {8} or tags.get(PHOTOMETRIC) == 0):
         raise DataError(
@@ -134,10 +228,17 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
             "channel; save it anew or remove it."
         )
     picture = _upright(image)
-    if picture.mode.startswith("I;16"):
-        white = 4095 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535
-        black, white = (white, 0) if tags.get(PHOTOMETRIC) == 0 else (0, white)
-        return _grey_from_16_bits(picture, black, white).convert("RGB")
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
+        full = (0.0, 4095.0 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535.0)
+        known = picture.mode.startswith("I;16")
+        values = _finite(np.asarray(picture), name)
+        return Values(
+            values,
+            name,
+            full if known else None,
+            inverted=tags.get(PHOTOMETRIC) == 0,
+            transparent=image.info.get("transparency"),
+        )
     if picture.has_transparency_data:
         picture = picture.convert("RGBA")
         paper = Image.new("RGBA", picture.size, "white")
@@ -146,7 +247,7 @@ def to_rgb(image: Image.Image, name: str) -> Image.Image:
 
 
 def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
-    """Resizes an RGB image to `size` x `size`.
+    """Resizes an RGB or gray image to `size` x `size`.
 
     Bilinear with antialiasing: what torchvision's `Resize` does to a PIL image by default, so the
     pixels are those of the field's usual pipelines.
@@ -164,7 +265,7 @@ def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
         return image.resize((size, size), Resampling.BILINEAR)
     longest = max(image.size)
     width, height = (max(1, round(side * size / longest)) for side in image.size)
-    square = Image.new("RGB", (size, size))
+    square = Image.new(image.mode, (size, size))
     square.paste(
         image.resize((width, height), Resampling.BILINEAR),
         ((size - width) // 2, (size - height) // 2),
@@ -172,17 +273,30 @@ def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
     return square
 
 
-def resize_recipe(size: int, fit: Fit = "squash") -> str:
-    """Names all that decides the pixels of a resized image besides the encoded file.
+def _array(data: bytes, name: str) -> Values:
+    """An array of (H, W) or (H, W, N) in a `.npy` file; objects, which are pickled, are refused."""
+    import numpy as np
 
-    Two versions of the decoder may round differently, so they are part of the name.
-    """
-    import PIL
-    from PIL import features
+    array = np.load(io.BytesIO(data), allow_pickle=False)
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or not array.size:
+        raise DataError(
+            f"{name}: the array has shape {array.shape} and type {array.dtype}; it must hold "
+            "numbers, as (height, width) or (height, width, channels)."
+        )
+    if array.shape[0] * array.shape[1] > MAX_PIXELS:
+        raise DataError(f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make it smaller.")
+    full = (0.0, 65535.0) if array.dtype == np.uint16 else None
+    return Values(_finite(array, name), name, full)
 
-    jpeg = features.version_feature("libjpeg_turbo") or features.version_codec("jpg")
-    way = "bilinear" if fit == "squash" else f"bilinear {fit}"
-    return f"{way} {size}x{size} RGB, pillow {PIL.__version__}, jpeg {jpeg}"
+
+def _finite(values: NDArray[Any], name: str) -> NDArray[Any]:
+    import numpy as np
+
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        raise DataError(f"{name}: some values are not finite; replace them.")
+    return values
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -207,17 +321,3 @@ def _upright(image: Image.Image) -> Image.Image:
     except Exception:  # damaged bytes make it raise almost anything
         return image
     return image if turn is None else image.transpose(turn)
-
-
-def _grey_from_16_bits(image: Image.Image, black: int, white: int) -> Image.Image:
-    """Scales black..white to 0..255 and shows transparent pixels on white.
-
-    Pillow's own conversion to 8 bits clips at 255.
-    """
-    import numpy as np
-    from PIL import Image
-
-    values = np.asarray(image)
-    grey = np.rint((values.astype(np.float32) - black) * (255 / (white - black)))
-    grey[values == image.info.get("transparency", -1)] = 255
-    return Image.fromarray(grey.astype(np.uint8))

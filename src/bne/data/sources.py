@@ -13,6 +13,7 @@ from bne.data.datasets import from_dataset
 from bne.data.entries import (
     Entry,
     gather,
+    head_of,
     inner_path,
     is_hidden,
     is_image,
@@ -90,13 +91,14 @@ def _list_root(root: Path) -> Iterator[Entry]:
 def _list_folder(domain: Path) -> Iterator[Entry]:
     for class_folder in _children(domain):
         if not class_folder.is_dir():
-            if is_image(Path(class_folder.name)):
+            if is_image(Path(class_folder.name), bytes):
                 raise _misplaced(class_folder)
             continue
         for file in _children(class_folder):
             if file.is_dir():
                 raise _misplaced(file)
-            if is_image(Path(file.name)):  # a broken link too: it fails, by name, when it is read
+            # A broken link too: it fails, by name, when it is read.
+            if is_image(Path(file.name), partial(head_of, file.path)):
                 read, stamp = partial(read_file, file.path), stamp_of(file.path)
                 yield Entry(domain.name, class_folder.name, file.name, read, stamp)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 HELD_OUT = 0.1
 """The fraction of every class that is held out unless another is asked for."""
 
+SPLIT_FILE = "split.csv"
 PARTS = {"train": True, "crossval": False}
 
 Groups = tuple[str, ...]
@@ -215,6 +217,36 @@ def official(
     return splits
 
 
+def check_rows(images: ImageSet, table: Path) -> None:
+    """Refuses a split that names images that are not there, in domains that are.
+
+    Args:
+        images: all there are, also those that cannot be read.
+        table: as `official` takes it.
+
+    Raises:
+        DataError: It does; the message has the line.
+    """
+    known = {_listed_name(images, index) for index in range(len(images))}
+    for line, row in _rows(table):
+        name = f"{row['domain']}/{row['file']}"
+        if row["domain"] in images.domains and name not in known:
+            raise _faulty(f"{table}, line {line}: there is no image {name}")
+
+
+def official_split(data: object) -> Path | None:
+    """The table `split.csv` that lies with the data, if there is one: PACS's own, or yours.
+
+    Args:
+        data: what the images were opened from; only beside a folder or a table can a split lie.
+    """
+    if not isinstance(data, str | os.PathLike):
+        return None
+    folder = Path(data) if Path(data).is_dir() else Path(data).parent
+    table = folder / SPLIT_FILE
+    return table if table.is_file() and table != Path(data) else None
+
+
 def _split(
     images: ImageSet, sources: Sequence[str], choose: Callable[[str, list[int]], set[int]]
 ) -> dict[str, Split]:
@@ -247,11 +279,7 @@ def _read_parts(table: Path) -> dict[str, bool]:
     """Whether each image, by name, is to train on."""
     trains: dict[str, bool] = {}
     lines: dict[str, int] = {}
-    try:
-        rows = list(read_rows(table, ("domain", "file", "split")))
-    except DataError as error:
-        raise _faulty(str(error).removesuffix(".")) from error
-    for line, row in rows:
+    for line, row in _rows(table):
         if row["split"] not in PARTS:
             raise _faulty(
                 f"{table}, line {line}: the split {row['split']!r} is neither train nor crossval"
@@ -261,6 +289,13 @@ def _read_parts(table: Path) -> dict[str, bool]:
         if trains.setdefault(name, part) != part:
             raise _faulty(f"{table}, lines {first} and {line}: {name} is in train and in crossval")
     return trains
+
+
+def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
+    try:
+        return list(read_rows(table, ("domain", "file", "split")))
+    except DataError as error:
+        raise _faulty(str(error).removesuffix(".")) from error
 
 
 def _listed_name(images: ImageSet, index: int) -> str:

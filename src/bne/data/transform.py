@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 from torch.nn.functional import grid_sample
 
-from bne.data.images import Fit, decode, resize, to_rgb
+from bne.data.images import Fit, Way, of_pillow, pixels, resized
 from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+    from numpy.typing import NDArray
     from PIL import Image
     from torch import Tensor
+
+    from bne.data.values import Window
 
 
 @dataclass(frozen=True)
@@ -33,11 +37,14 @@ class EvalTransform:
         preprocessing: The size of the centre crop, and the normalization.
         resize: Height and width images are resized to before that.
         fit: How they become square, see `bne.data.images.resize`.
+        window: The values of images of more than 8 bits that become black and white, see
+            `bne.data.images.Way`.
     """
 
     preprocessing: Preprocessing
     resize: int = 256
     fit: Fit = "squash"
+    window: Window | None = None
 
     def __post_init__(self) -> None:
         size = self.preprocessing.size
@@ -49,40 +56,48 @@ class EvalTransform:
         if self.fit not in get_args(Fit):
             raise SettingsError(f"fit is {self.fit!r}; it must be squash or letterbox.")
 
+    @property
+    def way(self) -> Way:
+        """How an encoded image becomes what is cropped and normalized."""
+        return Way(self.resize, self.fit, self.window, self.preprocessing.channels)
+
     def __call__(self, images: Tensor) -> Tensor:
         """Crops and normalizes a batch.
 
         Args:
-            images: (B, 3, resize, resize) uint8, on any device.
+            images: (B, C, resize, resize) uint8, on any device.
 
         Returns:
-            (B, 3, size, size) float32.
+            (B, C, size, size) float32.
         """
-        if images.dtype != torch.uint8 or images.shape[1:] != (3, self.resize, self.resize):
+        expected = (self.preprocessing.channels, self.resize, self.resize)
+        if images.dtype != torch.uint8 or images.shape[1:] != expected:
             raise DataError(
                 f"Images of shape {tuple(images.shape)} and {images.dtype} were given where uint8 "
-                f"of (B, 3, {self.resize}, {self.resize}) is expected; prepare them with "
+                f"of (B, {', '.join(map(str, expected))}) is expected; prepare them with "
                 f"size={self.resize}."
             )
         return normalise(centre_crop(images, self.preprocessing.size), self.preprocessing)
 
     def image(self, image: Image.Image) -> Tensor:
-        """(1, 3, size, size) from a PIL image of any size and mode, EXIF rotation applied."""
-        return self._of_picture(to_rgb(image, "image"))
+        """(1, C, size, size) from a PIL image of any size and mode, EXIF rotation applied."""
+        return self._of_pixels(resized(of_pillow(image, "image"), "image", self.way))
 
     def file(self, path: Path | str) -> Tensor:
-        """(1, 3, size, size) from an image file."""
+        """(1, C, size, size) from an image file."""
         try:
             data = Path(path).read_bytes()
         except OSError as error:
             raise DataError(f"{path}: the image cannot be read ({error.strerror}).") from error
-        return self._of_picture(decode(data, str(path)))
+        return self._of_pixels(pixels(data, str(path), self.way))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, for JSON."""
         fields = asdict(self)
         if self.fit == "squash":  # as it was before there was a choice: models keep their checksums
             del fields["fit"]
+        if self.window is None:
+            del fields["window"]
         return fields
 
     @classmethod
@@ -90,20 +105,24 @@ class EvalTransform:
         """What `to_dict` gave."""
         try:
             inner = fields["preprocessing"]
-            mean, std = ((r, g, b) for r, g, b in (map(float, inner[k]) for k in ("mean", "std")))
+            mean, std = (tuple(map(float, inner[key])) for key in ("mean", "std"))
+            if not 0 < len(mean) == len(std):
+                raise ValueError(f"mean has {len(mean)} values, std {len(std)}")
+            window = fields.get("window")
+            if window is not None:
+                low, high = map(float, window)
+                window = (low, high)
             known = Preprocessing(int(inner["size"]), mean, std)
-            return cls(known, int(fields["resize"]), fields.get("fit", "squash"))
+            return cls(known, int(fields["resize"]), fields.get("fit", "squash"), window)
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(
                 f"The stored image preprocessing is not valid ({error!r}); it needs resize and "
                 "preprocessing with size, mean and std."
             ) from error
 
-    def _of_picture(self, image: Image.Image) -> Tensor:
+    def _of_pixels(self, found: NDArray[np.uint8]) -> Tensor:
         """From the very pixels that the cache would hold."""
-        data = bytearray(resize(image, self.resize, self.fit).tobytes())
-        pixels = torch.frombuffer(data, dtype=torch.uint8)
-        return self(pixels.view(1, self.resize, self.resize, 3).permute(0, 3, 1, 2))
+        return self(torch.from_numpy(found.copy())[None].permute(0, 3, 1, 2))
 
 
 def normalise(images: Tensor, preprocessing: Preprocessing) -> Tensor:

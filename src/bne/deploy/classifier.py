@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bne.data.images import decode, resize, to_rgb
+from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
+from bne.data.values import Values
 from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen
 from bne.deploy.engine import Engine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from bne.data.images import ImageSet
+    from bne.data.images import ImageSet, Way
     from bne.deploy.export import Exported, Format
     from bne.deploy.manifest import Manifest
     from bne.methods import Method
@@ -92,8 +93,8 @@ class Classifier:
 
         Args:
             images: one or several: files, PIL images, uint8 tensors of (3, H, W) or uint8 arrays of
-                (H, W, 3). Several of one size may be one tensor or array with one more dimension in
-                front.
+                (H, W, 3), or with as many channels as the model takes. Several of one size may be
+                one tensor or array with one more dimension in front.
             abstain: probability below which an image is left open: its class is None.
             one_domain: whether all images are one unknown domain: their pooled statistics are used
                 in place of each one's own, to weigh the branches and to lean on.
@@ -105,11 +106,12 @@ class Classifier:
         pictures = _several(images)
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")
-        to = self.engine.transform
 
         def parts() -> Iterator[NDArray[np.uint8]]:
             for start in range(0, len(pictures), BATCH):
-                yield np.stack([_pixels(one, to) for one in pictures[start : start + BATCH]])
+                yield np.stack(
+                    [_pixels(one, self.engine.way) for one in pictures[start : start + BATCH]]
+                )
 
         engine = self.engine.together(parts()) if one_domain else self.engine
         return Answers(self.info, Seen.cat([engine(part) for part in parts()]), abstain)
@@ -130,8 +132,7 @@ class Classifier:
         """
         from bne.deploy.enroll import enroll
 
-        to = self.engine.transform
-        reads = [partial(_pixels, one, to) for one in _several(images)]
+        reads = [partial(_pixels, one, self.engine.way) for one in _several(images)]
         return self._like(enroll(self.engine, self.info, name, reads, recenter=recenter))
 
     def forget(self, name: str) -> Classifier:
@@ -210,36 +211,35 @@ def _several(images: Any) -> list[Any]:
     return [images] if single or len(shape) == 3 else list(images)
 
 
-def _pixels(picture: Any, to: EvalTransform) -> NDArray[np.uint8]:
-    """(resize, resize, 3), as in training."""
+def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
+    """(size, size, channels), as in training."""
     from PIL import Image
 
     if isinstance(picture, Encoded):
-        return np.asarray(resize(decode(picture.read(), picture.name), to.resize, to.fit))
+        return pixels(picture.read(), picture.name, way)
     if isinstance(picture, str | os.PathLike):
         try:
             data = Path(picture).read_bytes()
         except OSError as error:
             raise DataError(f"{picture}: the image cannot be read ({error.strerror}).") from error
-        return np.asarray(resize(decode(data, str(picture)), to.resize, to.fit))
+        return pixels(data, str(picture), way)
     if hasattr(picture, "shape"):
-        picture = _from_array(picture)
+        return resized(_from_array(picture, way.channels), "image", way)
     if not isinstance(picture, Image.Image):
         kind = type(picture).__name__
         raise DataError(f"A {kind} is no image; give a file, a PIL image, a tensor or an array.")
-    return np.asarray(resize(to_rgb(picture, "image"), to.resize, to.fit))
+    return resized(of_pillow(picture, "image"), "image", way)
 
 
-def _from_array(pixels: Any) -> Image.Image:
-    """A PIL image from a tensor of (3, H, W) or an array of (H, W, 3)."""
-    from PIL import Image
-
-    shape = tuple(pixels.shape)
-    array = isinstance(pixels, np.ndarray)
-    wanted = "an array it must be uint8 of (H, W, 3)"
+def _from_array(given: Any, channels: int) -> Values:
+    """The values of a tensor of (C, H, W) or an array of (H, W, C)."""
+    shape = tuple(given.shape)
+    array = isinstance(given, np.ndarray)
+    wanted = f"an array it must be uint8 of (H, W, {channels})"
     if not array:
-        wanted = "a tensor it must be uint8 of (3, H, W)"
-    channels = shape[2 if array else 0] if len(shape) == 3 else 0
-    if channels != 3 or str(pixels.dtype).removeprefix("torch.") != "uint8":
-        raise DataError(f"An image of shape {shape} and {pixels.dtype} was given; as {wanted}.")
-    return Image.fromarray(pixels if array else pixels.permute(1, 2, 0).cpu().numpy())
+        wanted = f"a tensor it must be uint8 of ({channels}, H, W)"
+    found = shape[2 if array else 0] if len(shape) == 3 else 0
+    if found != channels or str(given.dtype).removeprefix("torch.") != "uint8":
+        raise DataError(f"An image of shape {shape} and {given.dtype} was given; as {wanted}.")
+    values = given if array else given.permute(1, 2, 0).cpu().numpy()
+    return Values(values[..., 0] if channels == 1 else values, "image", None)

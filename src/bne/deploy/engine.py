@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.data.feed import Feed
-    from bne.data.images import Fit
+    from bne.data.images import Way
     from bne.data.transform import EvalTransform
     from bne.methods import Method
     from bne.training.model_folder import Trained
@@ -58,9 +58,9 @@ class Engine:
         return self.transform.resize
 
     @property
-    def fit(self) -> Fit:
-        """How images become square."""
-        return self.transform.fit
+    def way(self) -> Way:
+        """How images are prepared for it."""
+        return self.transform.way
 
     @property
     def batch(self) -> int:
@@ -68,7 +68,7 @@ class Engine:
         return 128 if self.device.type == "cuda" else 16
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
-        """Looks at (N, size, size, 3) images; see `look`."""
+        """Looks at (N, size, size, C) images; see `look`."""
         return self.look(self._uploaded(pixels), places=places)
 
     def _uploaded(self, pixels: NDArray[np.uint8]) -> Tensor:
@@ -79,7 +79,7 @@ class Engine:
         """The same model for images of one unknown domain, which it looks at twice.
 
         Args:
-            parts: all images, (N, size, size, 3) at a time. They are not kept.
+            parts: all images, (N, size, size, C) at a time. They are not kept.
             places: as in `look`.
 
         Raises:
@@ -96,7 +96,7 @@ class Engine:
 
     @torch.inference_mode()
     def look(self, images: Tensor, *, places: bool = True) -> Seen:
-        """Looks at (N, 3, size, size) uint8 images on the device.
+        """Looks at (N, C, size, size) uint8 images on the device.
 
         Args:
             images: resized to what the transform expects.

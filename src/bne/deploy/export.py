@@ -60,8 +60,8 @@ class Graph(nn.Module):
 
     Args:
         method: the trained model, in evaluation mode on the CPU.
-        transform: to crop and normalize inside, from (N, size, size, 3) uint8 images; None takes
-            (N, 3, H, W) as the network does.
+        transform: to crop and normalize inside, from (N, size, size, C) uint8 images; None takes
+            (N, C, H, W) as the network does.
         places: whether weights and distances are wanted.
     """
 
@@ -122,8 +122,8 @@ def export(
         model: what is known of it.
         path: of the file.
         format: "onnx", or "torch" for a program that `torch.export.load` reads.
-        preprocess: whether the graph crops and normalizes (N, size, size, 3) uint8 images itself;
-            otherwise it takes (N, 3, H, W) as the network does.
+        preprocess: whether the graph crops and normalizes (N, size, size, C) uint8 images itself;
+            otherwise it takes (N, C, H, W) as the network does.
         places: whether weights and distances come out of the centre too, at the cost of a pass;
             where answers depend on them they always do.
         branch: the domain whose network alone is exported, a plain one; "centre" is the network of
@@ -203,7 +203,8 @@ def _example(transform: EvalTransform, preprocess: bool) -> Tensor:
     """Two images like photographs: with noise alone some networks hardly tell classes apart."""
     size = transform.resize
     draw = torch.Generator().manual_seed(0)
-    coarse = torch.randint(0, 256, (2, 3, 7, 7), generator=draw).float()
+    shape = (2, transform.preprocessing.channels, 7, 7)
+    coarse = torch.randint(0, 256, shape, generator=draw).float()
     pixels = nn.functional.interpolate(coarse, size=(size, size), mode="bilinear").round().byte()
     return pixels.permute(0, 2, 3, 1).contiguous() if preprocess else transform(pixels)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bne.data.images import Way
 from bne.deploy import rows
 from bne.deploy.answers import Seen
 from bne.deploy.manifest import KEY, opened
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bne.data.images import Fit
     from bne.deploy.manifest import Manifest
 
 UNSIGNED = "uint8"
@@ -47,7 +47,8 @@ class OnnxEngine:
         self._prepares = prepares
         inner = model.transform["preprocessing"]
         self.size = int(model.transform["resize"])
-        self.fit: Fit = model.transform.get("fit", "squash")
+        window, fit = model.transform.get("window"), model.transform.get("fit", "squash")
+        self.way = Way(self.size, fit, window and tuple(window), len(inner["mean"]))
         self.batch = 16
         start = round((self.size - inner["size"]) / 2)
         self._crop = slice(start, start + inner["size"])
@@ -96,14 +97,14 @@ class OnnxEngine:
         return found
 
     def inputs(self, pixels: NDArray[np.uint8]) -> NDArray[Any]:
-        """(N, size, size, 3) images as the graph takes them."""
+        """(N, size, size, C) images as the graph takes them."""
         if self._prepares:
             return pixels
         cut = pixels[:, self._crop, self._crop].astype(np.float32)
         return np.ascontiguousarray((cut * self._scale + self._shift).transpose(0, 3, 1, 2))
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
-        """Looks at (N, size, size, 3) images; the graph gives all it has, asked or not."""
+        """Looks at (N, size, size, C) images; the graph gives all it has, asked or not."""
         names = [output.name for output in self._session.get_outputs()]
         return Seen(**dict(zip(names, self.run(self.inputs(pixels)), strict=True)))
 

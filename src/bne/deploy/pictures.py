@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bne.data.archives import members
-from bne.data.entries import is_hidden, is_image, printable, read_file
+from bne.data.entries import head_of, is_hidden, is_image, printable, read_file
 from bne.data.sources import COMPRESSED, read_rows
 from bne.errors import DataError
 
@@ -80,7 +80,7 @@ def _in_folder(folder: Path) -> Iterator[Picture]:
         folders[:] = sorted(name for name in folders if not is_hidden(Path(name)))
         for name in sorted(files):
             path = Path(place, name)
-            if is_image(Path(name)):
+            if is_image(Path(name), partial(head_of, str(path))):
                 yield _file(path)
             elif path.suffix.lower() in ARCHIVES and not is_hidden(Path(name)):
                 yield from _in_archive(path)

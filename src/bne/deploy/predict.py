@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from bne.data.decoding import in_threads
-from bne.data.images import decode, resize
+from bne.data.images import pixels
 from bne.deploy.answers import Answers
 from bne.errors import DataError, SettingsError
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from bne.data.images import Fit
+    from bne.data.images import Way
     from bne.deploy.answers import Seen
     from bne.deploy.manifest import Manifest
     from bne.deploy.pictures import Picture
@@ -35,15 +35,15 @@ class Looks(Protocol):
         """Height and width of the images it is given."""
 
     @property
-    def fit(self) -> Fit:
-        """How images become square."""
+    def way(self) -> Way:
+        """How images are prepared for it."""
 
     @property
     def batch(self) -> int:
         """How many images it is given at a time."""
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
-        """Looks at (N, size, size, 3) images; `places` asks for weights and distances too."""
+        """Looks at (N, size, size, C) images; `places` asks for weights and distances too."""
 
 
 def open_engine(path: Path, device: str, **mode: Any) -> tuple[Looks, Manifest]:
@@ -114,9 +114,7 @@ def predict(
 
     def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str]:
         try:
-            return picture.name, np.asarray(
-                resize(decode(picture.read(), picture.name), engine.size, engine.fit)
-            )
+            return picture.name, pixels(picture.read(), picture.name, engine.way)
         except DataError as error:
             return picture.name, str(error)
 
@@ -131,12 +129,12 @@ def predict(
         )
         engine = _together(engine)((np.stack(own) for own in known if own), places=places)
     for part in batches():
-        good = [(name, pixels) for name, pixels in part if not isinstance(pixels, str)]
+        good = [(name, own) for name, own in part if not isinstance(own, str)]
         answers = None
         if good:
-            seen = engine(np.stack([pixels for _, pixels in good]), places=places)
+            seen = engine(np.stack([own for _, own in good]), places=places)
             answers = Answers(model, seen, abstain)
-        problems = [pixels for _, pixels in part if isinstance(pixels, str)]
+        problems = [own for _, own in part if isinstance(own, str)]
         yield Part([name for name, _ in good], answers, problems)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bne.data.decoding import in_threads
-from bne.data.images import decode, resize
+from bne.data.images import pixels
 from bne.deploy.onnx import OnnxEngine
 from bne.deploy.pictures import Picture
 from bne.deploy.predict import predict
@@ -58,7 +58,7 @@ def to_int8(data: bytes, images: ImageSet, path: Path) -> Any:
     engine = OnnxEngine.of(data, path)
     chosen, _ = _divided(images)
     batches: Iterator[NDArray[Any]] = (
-        engine.inputs(pixels[None]) for pixels in in_threads(_read(engine), chosen)
+        engine.inputs(own[None]) for own in in_threads(_read(engine), chosen)
     )
 
     class Reader(library.CalibrationDataReader):  # type: ignore[misc]
@@ -117,6 +117,6 @@ def _divided(images: ImageSet) -> tuple[Sequence[ImageFile], Sequence[ImageFile]
 
 def _read(engine: OnnxEngine) -> Any:
     def work(file: ImageFile) -> NDArray[np.uint8]:
-        return np.asarray(resize(decode(file.read(), file.name), engine.size, engine.fit))
+        return pixels(file.read(), file.name, engine.way)
 
     return work

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import nn
 
-from bne.errors import SettingsError
+from bne.errors import SettingsError, require
 from bne.models.registry import Backbone, Preprocessing, StateDict, find
 from bne.models.weights import read_weights
 
@@ -34,7 +34,9 @@ class Origin:
     unused: tuple[str, ...]
 
 
-def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.Module:
+def build(
+    name: str, num_classes: int, weights: str | Path | None = None, channels: int = 3
+) -> nn.Module:
     """Builds a backbone.
 
     The classifier of a file is kept if it has as many classes: they must be in the same order,
@@ -51,13 +53,16 @@ def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.
         weights: ``"torchvision"`` (its ImageNet weights, version 1) or ``"timm"`` to download
             those of the library the network comes from; or a ``.safetensors``, ``.pth``, ``.pt``
             or ``.caffemodel`` file; or None for random weights.
+        channels: Of its images. If they are not 3, the first convolution is adapted as timm does
+            it: for gray its weights are summed, for others repeated and scaled.
 
     Returns:
-        The network: images (N, 3, H, W), as `bne.models.preprocessing` says, to logits
+        The network: images (N, channels, H, W), as `bne.models.preprocessing` says, to logits
         (N, num_classes).
 
     Raises:
-        SettingsError: The name is unknown, or the weights are not to be had, damaged or do not fit.
+        SettingsError: The name is unknown, the weights are not to be had, damaged or do not fit, or
+            no convolution can be adapted.
     """
     if num_classes < 1:
         raise SettingsError(f"num_classes is {num_classes}: a classifier needs at least one class")
@@ -71,8 +76,22 @@ def build(name: str, num_classes: int, weights: str | Path | None = None) -> nn.
         own = weights not in _LIBRARIES  # whose classes are ImageNet's
         fresh, unused = load(model, backbone, state, str(weights), keep_classifier=own)
         record = Origin(name, str(weights), backbone.preprocessing, fresh, unused)
+    if channels != 3:
+        _adapt_input(model, name, channels)
+        expected = backbone.preprocessing.for_channels(channels)
+        record = replace(record, preprocessing=expected)
     model.origin = record  # type: ignore[assignment]  # torch types attributes as tensors or modules
     return model
+
+
+def _adapt_input(model: nn.Module, name: str, channels: int) -> None:
+    """Makes the first convolution take another number of channels than red, green and blue."""
+    layers = (layer for layer in model.modules() if isinstance(layer, nn.Conv2d))
+    first = next((layer for layer in layers if layer.in_channels == 3 and layer.groups == 1), None)
+    if first is None:
+        raise SettingsError(f"{name} has no first convolution to adapt to {channels} channels")
+    adapted = require("timm").models.adapt_input_conv(channels, first.weight.detach())
+    first.weight, first.in_channels = nn.Parameter(adapted), channels
 
 
 def origin(model: nn.Module) -> Origin:

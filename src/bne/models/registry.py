@@ -1,7 +1,7 @@
 """The backbones by name: those of torchvision and our own, and any of timm's after `timm/`."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from importlib.util import find_spec
@@ -18,20 +18,36 @@ StateDict = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Input size and normalization of a backbone, for RGB images scaled to [0, 1].
+    """Input size and normalization of a backbone, for images scaled to [0, 1], RGB by default.
 
     A network is fed ``(image - mean) / std``, channel by channel. The default constants are those
     of torchvision's ImageNet networks.
 
     Attributes:
         size: Height and width of the images, in pixels.
-        mean: Values to subtract from the red, green and blue channels.
-        std: Values to divide the red, green and blue channels by after that.
+        mean: Values to subtract from the channels: red, green and blue.
+        std: Values to divide the channels by after that.
     """
 
     size: int
-    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
+    std: tuple[float, ...] = (0.229, 0.224, 0.225)
+
+    @property
+    def channels(self) -> int:
+        """How many channels images have."""
+        return len(self.mean)
+
+    def for_channels(self, count: int) -> "Preprocessing":
+        """The same for another number of channels: gray has the mean of all, others repeat them."""
+        if count == self.channels:
+            return self
+
+        def spread(old: tuple[float, ...]) -> tuple[float, ...]:
+            repeated = tuple(old[place % len(old)] for place in range(count))
+            return (sum(old) / len(old),) if count == 1 else repeated
+
+        return replace(self, mean=spread(self.mean), std=spread(self.std))
 
 
 @dataclass(frozen=True)

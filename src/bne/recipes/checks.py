@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from bne.data.splits import compiled
+from bne.data.values import parse_range
 from bne.errors import SettingsError
 from bne.recipes.schema import convert
 
@@ -32,6 +33,13 @@ def check_settings(recipe: Recipe) -> None:
         raise SettingsError(f"{both[0]} is in target and in sources; remove it from one.")
     if recipe.group is not None:
         compiled(recipe.group)
+    if recipe.range != "percentiles":
+        parse_range(recipe.range)
+    if recipe.channels != 3 and recipe.augmentation != "paper":
+        raise SettingsError(
+            f"channels is {recipe.channels}, and augmentation {recipe.augmentation} changes "
+            "colors; set it to paper."
+        )
     backbone = _backbone(recipe)
     _check_size(recipe, backbone)
     _check_place_of_weights(recipe, backbone)
@@ -67,7 +75,7 @@ def check_weights(recipe: Recipe) -> None:
     from bne.models import build
 
     try:
-        build(recipe.backbone, num_classes=1, weights=recipe.weights)
+        build(recipe.backbone, 1, recipe.weights, recipe.channels)
     except (ValueError, RuntimeError) as error:
         raise SettingsError(f"weights: {error}.") from None
 

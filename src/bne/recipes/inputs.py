@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from itertools import chain
 from typing import TYPE_CHECKING
 
+from bne.data.decoding import range_of_training
+from bne.data.images import Way
 from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
+from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
 from bne.recipes.checks import check_numbers
@@ -16,12 +18,13 @@ from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
 
     from bne.data.images import ImageSet
     from bne.data.splits import Groups, Split
+    from bne.data.values import Window
     from bne.recipes.schema import Recipe
 
-SPLIT_FILE = "split.csv"
 MANY_PASSES = 10_000  # of images in a step: seconds on a CPU; the paper has 192
 
 Members = dict[str, tuple[int, ...]]
@@ -97,6 +100,17 @@ class Inputs:
             inputs._check_gaps()
         inputs._check_target()
         return inputs
+
+    @cached_property
+    def way(self) -> Way:
+        """How images are prepared; percentiles of training images are measured, once."""
+        recipe = self.recipe
+        if recipe.range == "percentiles":
+            numbers = sorted(chain.from_iterable(self.train.values()))
+            window: Window | None = range_of_training(self.images.select(numbers).files)
+        else:
+            window = parse_range(recipe.range)
+        return Way(recipe.resize, recipe.fit, window, recipe.channels)
 
     @property
     def train(self) -> Members:
@@ -283,16 +297,3 @@ def split_sources(
             "share to hold out, 0.1 for instance."
         )
     return official(images, sources, split_file, groups)
-
-
-def official_split(data: object) -> Path | None:
-    """The table `split.csv` that lies with the data, if there is one: PACS's own, or yours.
-
-    Args:
-        data: what the images were opened from; only beside a folder or a table can a split lie.
-    """
-    if not isinstance(data, str | os.PathLike):
-        return None
-    folder = Path(data) if Path(data).is_dir() else Path(data).parent
-    table = folder / SPLIT_FILE
-    return table if table.is_file() and table != Path(data) else None

@@ -116,6 +116,10 @@ class Recipe:
             `size` and leave it out, it follows in the ratio of 256 to 224.
         fit: how images become square: "squash" stretches them, "letterbox" keeps their aspect
             between black borders.
+        range: the values of images of more than 8 bits that become black and white: "full", all
+            that the file could hold, or the window that a DICOM file names; [low, high]; or
+            "percentiles", from the 0.5th to the 99.5th of the training images' values.
+        channels: of images: 3 for color, 1 for gray, or as many as `.npy` arrays have.
         precision: "bf16" or "float32", of convolutions and matrix products.
         head: the phase in which the last layer alone is trained, under the pretrained statistics.
         train: the phase in which everything is.
@@ -150,6 +154,8 @@ class Recipe:
     size: int | None = None
     resize: int = 256
     fit: Literal["squash", "letterbox"] = "squash"
+    range: Literal["full", "percentiles"] | tuple[float, ...] = "full"
+    channels: int = 3
     precision: Literal["bf16", "float32"] = "bf16"
     head: HeadPhase = field(default_factory=lambda: HeadPhase(epochs=2))
     train: Phase = field(default_factory=lambda: Phase(20, 6, schedule=Schedule("cosine")))
@@ -197,7 +203,7 @@ RETIRED = ("head.warm_up",)  # what earlier versions wrote and no run ever heede
 _LIMITS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("head_factor clip", lambda x: x > 0, "above 0"),
     ("weight_decay seed", lambda x: x >= 0, "at least 0"),
-    ("per_domain accumulate size resize patience", lambda x: x >= 1, "at least 1"),
+    ("per_domain accumulate size resize channels patience", lambda x: x >= 1, "at least 1"),
     ("momentum validation", lambda x: 0 <= x < 1, "at least 0 and below 1"),
     ("lean", lambda x: 0 <= x <= 1, "at least 0 and at most 1"),
     ("decay tail", lambda x: 0 < x <= 1, "above 0 and at most 1"),

@@ -74,7 +74,7 @@ def thumbnails(
 
 
 def picture(pixels: Tensor, side: int | None = None) -> str:
-    """An image, (H, W, 3) uint8, as an address that holds it.
+    """An image, (H, W, C) uint8, as an address that holds it; of many channels the first is shown.
 
     Args:
         pixels: of the image.
@@ -82,7 +82,8 @@ def picture(pixels: Tensor, side: int | None = None) -> str:
     """
     from PIL import Image
 
-    image = Image.fromarray(pixels.numpy())
+    shown = pixels if pixels.shape[2] == 3 else pixels[..., 0]
+    image = Image.fromarray(shown.numpy())
     buffer = io.BytesIO()
     if side is None:
         image.save(buffer, "PNG")

@@ -45,6 +45,8 @@ FIRST: dict[str, Any] = {
     "size": None,
     "resize": 256,
     "fit": "squash",
+    "range": "full",
+    "channels": 3,
     "precision": "bf16",
     "head": {"epochs": 20, **_PHASE},
     "train": {"epochs": 60, "warm_up": 20, **_PHASE},

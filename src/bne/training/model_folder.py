@@ -127,15 +127,16 @@ def restore(
         DataError: The tensors do not fit, or the network or the method is unknown.
     """
     try:
+        transform = EvalTransform.from_dict(info.transform)
         with torch.random.fork_rng([]):
-            model = build(info.backbone, len(info.classes))
+            channels = transform.preprocessing.channels
+            model = build(info.backbone, len(info.classes), channels=channels)
             method = create(info.method, model, info.domains, info.options)
         net = method.net
         if domains and isinstance(net, DomainEnsemble) and net.domains != domains[0]:
             net.set_domains(*domains)
         method.load_state_dict(tensors)
         method.lean = info.lean
-        transform = EvalTransform.from_dict(info.transform)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())  # of torch's in several lines
         raise DataError(f"{path} holds no model that can be used ({reason}).") from error

@@ -197,7 +197,8 @@ def _make_model(runtime: Runtime, *, resumed: bool) -> nn.Module:
     recipe = runtime.recipe
     seed_generators(runtime.device, recipe.seed, "model")
     try:
-        model = build(recipe.backbone, len(runtime.inputs.images.classes), recipe.weights)
+        classes = len(runtime.inputs.images.classes)
+        model = build(recipe.backbone, classes, recipe.weights, recipe.channels)
     except (ValueError, RuntimeError) as error:
         raise TrainingError(f"backbone {recipe.backbone}: {error}.") from error
     _place(model, runtime)

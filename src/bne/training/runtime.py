@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -12,6 +12,7 @@ from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
 from bne.data.feed import Feed
 from bne.data.transform import EvalTransform
+from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError
 from bne.methods import find
 from bne.models import preprocessing
@@ -81,7 +82,8 @@ class Runtime:
         """Brings images to the device.
 
         Raises:
-            DataError: They are not the inputs' images, or of another size.
+            DataError: They are not the inputs' images, or were prepared in another way; or a
+                stated range clips too much.
             SettingsError: A step's images cannot be divided among the processes.
         """
         recipe, size = inputs.recipe, prepared.pixels.shape[1]
@@ -90,11 +92,18 @@ class Runtime:
                 f"The images are prepared with {size} pixels, but resize is {recipe.resize}; "
                 "prepare them anew, or change resize."
             )
-        if prepared.fit != recipe.fit:
-            raise DataError(
-                f"The images are prepared with fit {prepared.fit}, but the recipe has {recipe.fit};"
-                " prepare them anew, or change fit."
-            )
+        given: dict[str, Any] = {"fit": prepared.fit, "channels": prepared.pixels.shape[3]}
+        if recipe.range != "percentiles":  # which were measured before
+            given["range"] = prepared.window
+        for key, value in given.items():
+            asked = parse_range(recipe.range) if key == "range" else getattr(recipe, key)
+            if value != asked:
+                raise DataError(
+                    f"The images are prepared with {key} {value}, but the recipe has {asked}; "
+                    f"prepare them anew, or change {key}."
+                )
+        if recipe.range != "percentiles":
+            prepared.tally.check(prepared.window)
         if [f.name for f in prepared.images.files] != [f.name for f in inputs.images.files]:
             raise DataError("The prepared images are others than those that were split.")
         parts = processes.count * recipe.accumulate
@@ -103,14 +112,14 @@ class Runtime:
                 f"per_domain is {recipe.per_domain}, which {processes.count} processes and "
                 f"accumulate={recipe.accumulate} cannot divide; choose a multiple of {parts}."
             )
-        expected = preprocessing(recipe.backbone)
+        expected = preprocessing(recipe.backbone).for_channels(recipe.channels)
         expected = replace(expected, size=recipe.size or expected.size)
         precision = effective(recipe.precision, processes.device)
         return cls(
             inputs,
             processes,
             Feed(prepared, processes.device),
-            EvalTransform(expected, recipe.resize, recipe.fit),
+            EvalTransform(expected, recipe.resize, recipe.fit, prepared.window),
             Augmentation(recipe.augmentation, expected, recipe.seed, flip=recipe.flip),
             precision,
             _autocast(precision, processes.device),
