@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
-from bne.recipes.checks import check_numbers
+from bne.recipes.checks import DOWNLOADS, check_numbers
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -140,7 +140,8 @@ class Inputs:
     def notes(self) -> Iterator[str]:
         """What one should know though nothing is wrong, in sentences.
 
-        Classes that a domain lacks, an official split that is not followed, and a costly step.
+        Classes that a domain lacks, an official split that is not followed, a costly step, and the
+        license of weights that are downloaded.
         """
         for source, classes in self._gaps.items():
             yield f"{source} has no images of {listed(classes)} to train on; others have."
@@ -158,6 +159,10 @@ class Inputs:
                 f"{self.recipe.validation} does not follow; --set validation=official does."
             )
         yield from self._costly_step()
+        if self.recipe.weights in DOWNLOADS:
+            from bne.models.registry import terms_of
+
+            yield f"Initial weights: {terms_of(self.recipe.backbone, self.recipe.weights)}"
 
     def held_out(self) -> str:
         """How many source images are held out, and by which split, in a sentence."""
