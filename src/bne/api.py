@@ -47,6 +47,14 @@ class TrainedRun:
         return pooled(scores.values()).accuracy if scores else None
 
     @property
+    def balanced_accuracy(self) -> float | None:
+        """The same as mean over the classes that each domain has, then over domains."""
+        from bne.training.scores import pooled
+
+        scores = self.result.accuracy["last"]
+        return pooled(scores.values()).balanced if scores else None
+
+    @property
     def validation_accuracy(self) -> float | None:
         """On held-out images of the domains trained on, mean over domains, in percent.
 

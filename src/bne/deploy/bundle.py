@@ -128,6 +128,11 @@ def _distance(method: Method) -> str | None:
     return next((name for name in known if distances.get(name) is method.net.distance), None)
 
 
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not None, so that models of earlier runs give the same file as before."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
 def _of_run(training: Training, name: str) -> dict[str, Any]:
     """What a run's records tell of its model of that name; no path of this machine is among it."""
     recipe = dict(training.settings)
@@ -138,7 +143,7 @@ def _of_run(training: Training, name: str) -> dict[str, Any]:
     if kept := training.kept(rule):
         scores = {"target": kept.target, "validation": kept.validation}
         found["accuracy"] = {"rule": rule, "lean": kept.share} | {
-            kind: {domain: vars(score) for domain, score in own.items()}
+            kind: {domain: _known(vars(score)) for domain, score in own.items()}
             for kind, own in scores.items()
         }
     analysis = training.result.analysis if training.result else {}

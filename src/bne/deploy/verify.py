@@ -281,6 +281,8 @@ def _check_scores(
 
 
 def _differ(then: Score, now: Score, *, exact: bool) -> bool:
-    if exact or then.images != now.images:
-        return then != now
+    if then.images != now.images or (exact and then.correct != now.correct):
+        return True
+    if exact:
+        return then.balanced not in (None, now.balanced)
     return abs(then.accuracy - now.accuracy) > TOLERANCE

@@ -150,8 +150,8 @@ class Inputs:
             lacking = sorted(taught - self._labels(numbers))
             if absent := [self.images.classes[label] for label in lacking]:
                 yield (
-                    f"{target}, a target, has no images of {listed(absent)}; its accuracy "
-                    "is that on the other classes."
+                    f"{target}, a target, has no images of {listed(absent)}; its accuracy, "
+                    "balanced too, is that on the other classes."
                 )
         if self.split_file and self.recipe.validation != "official":
             yield (
