@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bne.api import from_pretrained, load, train
+    from bne.api import from_pretrained, load, train, verify
     from bne.core import distances
     from bne.core.convert import convert
     from bne.core.distances import bhattacharyya, uniform, wasserstein
@@ -38,12 +38,13 @@ __all__ = [
     "recompute_statistics",
     "train",
     "uniform",
+    "verify",
     "wasserstein",
 ]
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("from_pretrained", "load", "train"),
+    "api": ("from_pretrained", "load", "train", "verify"),
     "core.convert": ("convert",),
     "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
     "core.embedding": ("Embedding",),

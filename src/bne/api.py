@@ -1,4 +1,4 @@
-"""What the commands do, from Python: `bne.train` and `bne.load`, which give objects."""
+"""What the commands do, from Python: `bne.train`, `bne.load` and `bne.verify`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet, Way
     from bne.deploy.classifier import Classifier
+    from bne.deploy.verify import Verification
     from bne.recipes.inputs import Inputs
+    from bne.recipes.schema import Recipe
     from bne.training.events import Listener
     from bne.training.folder import Result
 
@@ -43,6 +45,14 @@ class TrainedRun:
 
         scores = self.result.accuracy["last"]
         return pooled(scores.values()).accuracy if scores else None
+
+    @property
+    def balanced_accuracy(self) -> float | None:
+        """The same as mean over the classes that each domain has, then over domains."""
+        from bne.training.scores import pooled
+
+        scores = self.result.accuracy["last"]
+        return pooled(scores.values()).balanced if scores else None
 
     @property
     def validation_accuracy(self) -> float | None:
@@ -250,6 +260,42 @@ def load(
     from bne.training.environment import choose_device
 
     return Classifier.load(path, choose_device(device), lean=lean, mix=mix, nearest=nearest)
+
+
+def verify(
+    run: str | Path,
+    data: object | None = None,
+    *,
+    device: str = "auto",
+    weights: str | None = None,
+    cache: str | Path | None = None,
+    skip_bad: bool = False,
+) -> Verification:
+    """Checks a finished run against its manifest, and scores its model again: `bne verify`.
+
+    Args:
+        run: folder of the run.
+        data: the data it was trained on; without it, only the run's own files are checked.
+        device: "auto", "cpu" or "cuda".
+        weights: where the initial weights are, if they lie elsewhere now.
+        cache: where prepared images are kept.
+        skip_bad: whether images that cannot be read were left out of the run.
+
+    Raises:
+        DataError: The folder has no manifest, or the data cannot be read.
+        SettingsError: There is no such device.
+    """
+    from bne.data.sources import open_images
+    from bne.deploy import verify as checks
+    from bne.training.environment import choose_device
+
+    def prepared(images: ImageSet, recipe: Recipe) -> PreparedImages:
+        way: Any = {"fit": recipe.fit, "skip_bad": False, "show": False}
+        return prepare(images, data, cache, recipe.resize, **way)
+
+    images = open_images(data) if data is not None else None
+    how: Any = {"device": choose_device(device), "weights": weights, "skip_bad": skip_bad}
+    return checks.verify(Path(run), images, data, prepared, **how)
 
 
 def from_pretrained(name: str, device: str = "auto", **options: Any) -> Classifier:

@@ -46,7 +46,7 @@ def test_runs_are_recorded_with_all_that_tables_need_and_not_repeated(
         assert record.accuracy.keys() == {"last", "validation", "oracle"}
         assert record.accuracy["last"]["photo"]["images"] == 12
         predicted = record.analysis["target"]["accuracy"]["prediction"]
-        assert predicted == record.accuracy["last"]
+        assert record.accuracy["last"]["photo"].items() >= predicted["photo"].items()
         assert [epoch["phase"] for epoch in record.epochs] == ["head", "train", "train"]
         assert record.environment["precision"] == "float32"
         assert record.seconds > 0

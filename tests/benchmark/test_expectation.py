@@ -6,7 +6,9 @@ import pytest
 from scipy import stats
 
 from bne.benchmark.expectation import Interval, expectations
+from bne.benchmark.render import figures, result_grid, result_tables
 from bne.benchmark.tables import LEANING
+from bne.recipes.files import load_experiment
 from tests.benchmark.examples import item, record
 
 TARGETS = ("art", "photo", "sketch")
@@ -81,3 +83,36 @@ def _shares(one, scores):
     held_out = {"other": {"correct": 5, "images": 10}}
     share = {"share": 0.0, "validation": held_out, "target": target, "gained": 0, "lost": 0}
     return (share,)
+
+
+def balanced(unbalanced: bool):
+    """Three targets: 900 of 1,000 right, 60 % balanced."""
+    score = {"correct": 900, "images": 1000, "balanced": 60.0, "unbalanced": unbalanced}
+    return [
+        (one, record(one, 0, accuracy={"last": {target: score}}))
+        for target in TARGETS
+        for one in [item("bne", target)]
+    ]
+
+
+def test_balanced_accuracy_is_expected_where_classes_are_unbalanced() -> None:
+    (even,), (uneven,) = (expectations(balanced(kind), ["last"]) for kind in (False, True))
+    assert (even.measure, even.accuracy.mean) == ("accuracy", 90)
+    assert (uneven.measure, uneven.accuracy.mean) == ("balanced_accuracy", 60)
+    assert "expected balanced accuracy at a new domain 60.0 %" in str(uneven)
+
+
+def test_tables_show_balanced_accuracy_and_lead_with_it_where_classes_are_unbalanced() -> None:
+    experiment = load_experiment("default")
+    for uneven in (False, True):
+        found = balanced(uneven)
+        tables = result_tables(experiment, found, ["last"])
+        assert [table.measure == "balanced_accuracy" for table in tables] == [uneven, not uneven]
+        grid = result_grid(experiment, found, ["last"])
+        labels = [row[1] for row in grid.rows]
+        assert labels == sorted(["ours, last", "ours, last, balanced"], reverse=uneven)
+        assert any("leads: in art, photo and sketch" in note for note in grid.notes) == uneven
+        means = {one["measure"]: one["mean"] for one in figures(tables) if one["column"] == "art"}
+        assert means == {"accuracy": 90, "balanced_accuracy": 60}
+    mixed = [*found, *runs({"deepall": [[700, 900, 500]]})]  # some records of before
+    assert [table.measure for table in result_tables(experiment, mixed, ["last"])] == ["accuracy"]

@@ -24,7 +24,7 @@ from tests.cli.command import bne, refusal
 from tests.pictures import write_pictures
 
 PACKAGE = f"{Path(cli.__file__).parents[1]}{os.sep}"
-FILES, FILES_OF_A_STEP = 60, 13
+FILES, FILES_OF_A_STEP = 61, 13
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
     *("--set", "per_domain=4", "--set", "epoch=2"),
@@ -58,6 +58,21 @@ def test_a_folder_of_images_becomes_a_trained_network(data: Path, here: Path) ->
     recipe = load(folder / "recipe.yaml", {})
     assert (recipe.method, recipe.validation) == ("bne", 0.1)
     assert said.err.startswith("Held out for validation: 4 of 32 source images, 10 % of ")
+
+
+def test_balanced_accuracy_leads_in_the_table_where_classes_are_unbalanced(
+    copy: Path, here: Path
+) -> None:
+    for file in sorted((copy / "sketch/dog").iterdir())[1:]:
+        file.unlink()
+    said = bne("train", "--data", copy, "--target", "sketch", *SMALL).out
+    score = json.loads(Path("runs/default-bne-sketch-0/result.json").read_text())
+    score = score["accuracy"]["last"]["sketch"]
+    lines = [line for line in said.splitlines() if " accuracy " in line]
+    assert "last" in lines[0]
+    assert f"balanced accuracy │ {score['balanced']:.1f}" in lines[0]
+    assert f"{100 * score['correct'] / 9:.1f}" in lines[1]
+    assert "Balanced accuracy leads: in sketch" in said
 
 
 def test_a_domain_named_like_a_path_or_a_number_is_trained_in_runs_and_found_again(

@@ -58,7 +58,7 @@ def test_the_mixture_moves_by_the_weight_of_the_new_branch(before, after, old, p
 def test_the_statistics_are_those_of_one_batch_under_torch(runs: Runs, before, photos) -> None:
     """Four images fit one batch, whose moments torch's own layers must find."""
     model = before.enroll("photo", photos[:4])
-    pixels = [np.asarray(resize(_rgb(p), 40, model.engine.fit)) for p in photos[:4]]
+    pixels = [np.asarray(resize(_rgb(p), 40, model.engine.way.fit)) for p in photos[:4]]
     images = model.engine.transform(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2))
     plain = before.engine.method.net
     before_lean, plain.lean = plain.lean, 0

@@ -126,3 +126,13 @@ def test_networks_that_are_no_classifiers_are_refused() -> None:
 def test_encoders_that_name_a_classifier_but_have_none_are_refused() -> None:
     with pytest.raises(SettingsError, match="mobilenetv5_300m_enc is no classifier"), META:
         models.build("timm/mobilenetv5_300m_enc", 7)
+
+
+def test_licenses_are_those_that_the_libraries_state() -> None:
+    free, bound = "timm/resnet18.a1_in1k", "timm/resnet50.fb_swsl_ig1b_ft_in1k"
+    for name in (free, bound):
+        stated = timm.get_pretrained_cfg(name.removeprefix("timm/")).license
+        assert stated in registry.terms_of(name, "timm")
+    assert "license" not in ResNet18_Weights.IMAGENET1K_V1.meta  # else it should be told
+    assert "no license" in registry.terms_of("resnet18", "torchvision")
+    assert "yours to know" in registry.terms_of("resnet18", "own.safetensors")

@@ -1,8 +1,14 @@
+import warnings
+
 import numpy as np
 import pytest
+import torch
+from sklearn.metrics import accuracy_score, balanced_accuracy_score
 
 from bne.training import scores as selection
 from bne.training.events import Epoch, Leaning, Score, Share
+from bne.training.model_folder import load_model
+from tests.training import small
 
 
 def epoch(number: int, validation: dict, target: dict, phase: str = "train") -> Epoch:
@@ -70,3 +76,48 @@ def test_learned_shares_go_before_the_chosen_one_and_have_no_part_in_its_choice(
     assert selection.choose_share(found, 0.5) == 0.1
     assert selection.choose_leaning(found, 0.5) is found[2]
     assert selection.choose_leaning(found[:2], 0.5) is found[1]
+
+
+def test_balanced_accuracy_is_that_of_scikit_learn_over_the_classes_there_are() -> None:
+    noise = np.random.default_rng(0)
+    truth = noise.choice(4, 200, p=[0.7, 0.2, 0.1, 0.0])  # the last class is lacking
+    answers = np.where(noise.random(200) < 0.6, truth, noise.choice(4, 200))
+    right = np.bincount(truth[truth == answers], minlength=4).tolist()
+    score = Score.of(right, np.bincount(truth, minlength=4).tolist())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of answers that are no true class
+        expected = balanced_accuracy_score(truth, answers)
+    assert score.balanced == pytest.approx(100 * expected)
+    assert score.accuracy == pytest.approx(100 * accuracy_score(truth, answers))
+    assert (score.unbalanced, score.by("balanced_accuracy")) == (True, score.balanced)
+
+
+def test_balanced_accuracy_leads_above_three_to_one() -> None:
+    even, uneven = Score.of([3, 0, 1], [3, 0, 1]), Score.of([4, 0, 0], [4, 0, 1])
+    assert (even.unbalanced, uneven.unbalanced) == (False, True)
+    assert selection.leading([even]) == "accuracy"
+    assert selection.leading([even, uneven]) == "balanced_accuracy"
+    assert selection.pooled([even, uneven]) == Score(8, 9, 75.0, True)
+    before = Score(4, 5)  # of an earlier version
+    assert selection.pooled([before, uneven]) == Score(8, 10)
+    assert (selection.leading([before]), before.by("balanced_accuracy")) == ("accuracy", None)
+
+
+def test_runs_record_the_balanced_accuracy_of_their_answers(tmp_path) -> None:
+    whole = small.images()
+    keep = [n for n, f in enumerate(whole.images.files) if f.domain < 3 or f.label or n % 4 == 0]
+    uneven = small.only(whole, keep)
+    result = small.run(small.recipe(lean="auto"), uneven, tmp_path / "run")
+    method, transform, _ = load_model(tmp_path / "run")
+    numbers = uneven.images.indices_of(["sketch"])
+    pixels = uneven.pixels[numbers].permute(0, 3, 1, 2)
+    truth = [uneven.images.files[n].label for n in numbers]
+    for found in result.leaning:
+        method.lean = found.share
+        with torch.inference_mode():
+            answers = method.predict(transform(pixels)).argmax(1)
+        expected = 100 * balanced_accuracy_score(truth, answers)
+        assert found.target["sketch"].balanced == pytest.approx(expected)
+    assert result.leaning[0].target == result.accuracy["last"]
+    assert result.accuracy["last"]["sketch"].unbalanced
+    assert not result.epochs[-1].validation["art"].unbalanced

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.plan import Item, kind
 from bne.benchmark.reference import SUMMARIES
-from bne.benchmark.tables import LEANING, accuracy_table, signed
+from bne.benchmark.tables import LEANING, accuracy_table, signed, uneven_targets
 from bne.recipes.schema import Recipe
+from bne.training.events import ACCURACY, BALANCED
 from bne.words import counted
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from bne.benchmark.records import Record
     from bne.benchmark.tables import Cell, Found
+    from bne.training.events import Measure
     from bne.training.scores import Rule
 
 COVERAGE = 0.95
@@ -62,6 +64,7 @@ class Expectation:
             DeepAll, or of DeepAll itself.
         seeds: the fewest seeds of any domain.
         images: number of images tested, of all domains together.
+        measure: measure of all figures: balanced accuracy if classes of a domain are unbalanced.
     """
 
     row: str
@@ -72,10 +75,12 @@ class Expectation:
     gain: Interval | None
     seeds: int
     images: int
+    measure: Measure = ACCURACY
 
     def __str__(self) -> str:
         found, gain = self.accuracy, self.gain
-        text = f"{self.row}: expected accuracy at a new domain {found.mean:.1f} %"
+        named = self.measure.replace("_", " ")
+        text = f"{self.row}: expected {named} at a new domain {found.mean:.1f} %"
         if found.low is None or found.high is None:
             text += " (from one domain left out: how far others differ is not known)"
         else:
@@ -104,7 +109,8 @@ def expectations(found: Found, rules: Sequence[Rule]) -> list[Expectation]:
     rule = next((one for one in rules if one != "oracle"), None)
     if rule is None:
         return []
-    table = accuracy_table("", found, None, rule)
+    measure = BALANCED if uneven_targets(found) else ACCURACY
+    table = accuracy_table("", found, None, rule, measure)
     targets = [column for column in table.columns if column not in SUMMARIES]
     images = _images(found)
     cells = {row.name: [row.cells[target] for target in targets] for row in table.rows}
@@ -126,6 +132,7 @@ def expectations(found: Found, rules: Sequence[Rule]) -> list[Expectation]:
                 gain=gain,
                 seeds=min(len(cell.values) for cell in own),
                 images=sum(images[target] for target in targets),
+                measure=measure,
             )
         )
     return made

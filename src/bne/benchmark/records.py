@@ -36,7 +36,8 @@ class Record:
         experiment: the table or recipe it was run for; others may use it too.
         row: of that table.
         settings: the recipe, as `bne.training.identity.settings_of` gives it.
-        accuracy: {rule: {target domain: {"correct": …, "images": …}}}.
+        accuracy: {rule: {target domain: {"correct": …, "images": …, "balanced": …,
+            "unbalanced": …}}}; earlier versions wrote the first two alone.
         seconds: it took.
         materials: checksums of the `weights` and `images` it started from, as far as known.
         epochs: the engine's records, one per epoch.
@@ -48,7 +49,7 @@ class Record:
     experiment: str
     row: str
     settings: Mapping[str, Any]
-    accuracy: Mapping[str, Mapping[str, Mapping[str, int]]]
+    accuracy: Mapping[str, Mapping[str, Mapping[str, Any]]]
     seconds: float
     materials: Mapping[str, str | None] = field(default_factory=dict)
     epochs: tuple[Mapping[str, Any], ...] = ()

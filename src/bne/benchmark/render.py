@@ -11,9 +11,18 @@ from typing import TYPE_CHECKING, Literal
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_CLASS, AVERAGE_DEEPALL, AVERAGE_DOMAIN, GAIN
 from bne.benchmark.reference import tables as paper_tables
-from bne.benchmark.tables import LEANING, NONE, Cell, accuracy_table, latent_table
+from bne.benchmark.tables import (
+    LEANING,
+    NONE,
+    Cell,
+    accuracy_table,
+    latent_table,
+    uneven_targets,
+)
 from bne.methods.registry import find
+from bne.training.events import BALANCED, LEADS
 from bne.training.scores import LABELS, RULES, SHARE_RULE, sentence
+from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -63,6 +72,9 @@ def result_tables(
 ) -> list[Table]:
     """The experiment's table under each of some rules; tables of the latent space have one only.
 
+    Where records have it, a table of balanced accuracy stands beside each but the oracle's: before
+    it if classes are unbalanced, unless the paper's accuracies are to be compared with.
+
     Args:
         experiment: experiment that the runs are of.
         found: its runs, with their records.
@@ -72,7 +84,15 @@ def result_tables(
     if experiment.analysis:
         assert paper is not None, "only tables of the paper show the latent space"
         return [latent_table(experiment.analysis, experiment.name, found, paper)]
-    return [accuracy_table(experiment.name, found, paper, rule) for rule in rules]
+    uneven = uneven_targets(found)
+    tables = []
+    for rule in rules:
+        own = [accuracy_table(experiment.name, found, paper, rule)]
+        if uneven is not None and rule != "oracle":
+            balanced = accuracy_table(experiment.name, found, None, rule, BALANCED)
+            own.insert(0 if uneven and paper is None else 1, balanced)
+        tables += own
+    return tables
 
 
 def result_grid(experiment: Experiment, found: Found, rules: Iterable[Rule] = RULES) -> Grid:
@@ -96,8 +116,15 @@ def _notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> li
         sentences.append(f"The paper's figures are of {paper.backbone}, not of {backbones}.")
     if adapted:
         sentences.append(f"Trained with unlabeled images of the target: {adapted}.")
-    latent = LATENT[experiment.analysis] if experiment.analysis else None
-    return [*sentences, latent or "Accuracy on the target, in percent."]
+    if experiment.analysis:
+        return [*sentences, LATENT[experiment.analysis]]
+    sentences.append("Accuracy on the target, in percent.")
+    uneven = uneven_targets(found)
+    if uneven is not None:
+        sentences.append("Balanced: the mean over the classes that a target has.")
+    if uneven and paper is None:
+        sentences.append(LEADS.format(listed(uneven)))
+    return sentences
 
 
 def _named(values: Iterable[str]) -> str:
@@ -111,24 +138,25 @@ def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
         tables: tables of the same runs, each under another rule.
         notes: sentences to go with it.
     """
-    first = tables[0]
+    first = next((table for table in tables if table.measure != BALANCED), tables[0])
     lines: list[tuple[str, ...]] = []
     # One rule alone has rows of networks that lean.
     for name in dict.fromkeys(row.name for table in tables for row in table.rows):
         rows = [(table, row) for table in tables for row in table.rows if row.name == name]
-        texts = [
-            (f"ours, {LABELS[table.rule]}", *_ours(row, table.columns))
-            for table, row in rows
-            if row.cells
-        ]
-        paper = rows[0][1]
+        texts = [(_whose(table), *_ours(row, table.columns)) for table, row in rows if row.cells]
+        paper = next((row for _, row in rows if row.paper), rows[0][1])
         if paper.paper:
             texts.append(("paper", *(_printed(paper, column) for column in first.columns)))
         names = (name, *[""] * (len(texts) - 1))
         lines += [(own, *text) for own, text in zip(names, texts, strict=True)]
     head = ("", "", *(HEADS.get(column, column) for column in first.columns))
-    meanings = [sentence(table.rule) for table in tables]
+    meanings = dict.fromkeys(sentence(table.rule) for table in tables)
     return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)))
+
+
+def _whose(table: Table) -> str:
+    """`ours, last` or `ours, last, balanced`."""
+    return f"ours, {LABELS[table.rule]}" + (", balanced" if table.measure == BALANCED else "")
 
 
 def _ours(row: Row, columns: Sequence[str]) -> list[str]:
@@ -278,6 +306,7 @@ def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:
                     "planned": cell.planned,
                     "paper": paper,
                     "difference": None if mean is None or paper is None else mean - paper,
+                    "measure": table.measure,
                 }
             )
     return found

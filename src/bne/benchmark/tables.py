@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from bne.benchmark.reference import (
     PaperTable,
 )
 from bne.methods.registry import find
-from bne.training.events import Leaning
+from bne.training.events import ACCURACY, Leaning, scores_from_dict
 from bne.training.scores import choose_leaning, pooled
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from bne.benchmark.plan import Item
     from bne.benchmark.records import Record
+    from bne.training.events import Measure
     from bne.training.scores import Rule
 
     Found = list[tuple[Item, Record | None]]
@@ -159,12 +161,14 @@ class Table:
             the names in `bne.benchmark.reference.SUMMARIES`.
         rows: rows in the paper's order, then those it does not have.
         rule: rule that chose the tested epoch.
+        measure: measure of our figures; None if they are not of accuracy.
     """
 
     name: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     rule: Rule
+    measure: Measure | None = None
 
 
 def find_records(items: Sequence[Item], records: Sequence[Record]) -> Found:
@@ -172,7 +176,9 @@ def find_records(items: Sequence[Item], records: Sequence[Record]) -> Found:
     return [(item, finished(records, item)) for item in items]
 
 
-def accuracy_table(name: str, found: Found, paper: PaperTable | None, rule: Rule) -> Table:
+def accuracy_table(
+    name: str, found: Found, paper: PaperTable | None, rule: Rule, measure: Measure = ACCURACY
+) -> Table:
     """A row per method, a column per target, then Avg. DA, Avg. and Δ%.
 
     Args:
@@ -180,21 +186,25 @@ def accuracy_table(name: str, found: Found, paper: PaperTable | None, rule: Rule
         found: runs, with their records.
         paper: table of the paper to show beside ours.
         rule: rule that chooses the tested epoch.
+        measure: measure of our figures.
     """
     targets = _targets(found)
     ours = {}
     for row, own in _by_row(found).items():
-        cells = {target: cell(own, target, lambda r: accuracy(r, rule)) for target in targets}
+        value = partial(accuracy, rule=rule, measure=measure)
+        cells = {target: cell(own, target, value) for target in targets}
         ours[row] = {**cells, AVERAGE: average(list(cells.values()))}
         if rule == "last" and any(record and record.leaning for _, record in own):
-            cells = {target: cell(own, target, leaning_accuracy) for target in targets}
+            value = partial(leaning_accuracy, measure=measure)
+            cells = {target: cell(own, target, value) for target in targets}
             ours[f"{row}{LEANING}"] = {**cells, AVERAGE: average(list(cells.values()))}
     deepall = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
     for row in ours.keys() - {deepall}:
         if deepall is not None:
             base, gain = compared(ours[row][AVERAGE], ours[deepall][AVERAGE])
             ours[row] |= {AVERAGE_DEEPALL: base, GAIN: gain}
-    return Table(name, (*targets, AVERAGE_DEEPALL, AVERAGE, GAIN), beside(ours, paper), rule)
+    columns = (*targets, AVERAGE_DEEPALL, AVERAGE, GAIN)
+    return Table(name, columns, beside(ours, paper), rule, measure)
 
 
 def beside(ours: Mapping[str, Mapping[str, Cell]], paper: PaperTable | None) -> tuple[Row, ...]:
@@ -218,21 +228,36 @@ def cell(found: Found, target: str, value: Callable[[Record], float | None]) -> 
     return Cell(given, len(own) - (len(values) - len(given)))
 
 
-def accuracy(record: Record, rule: Rule) -> float | None:
+def accuracy(record: Record, rule: Rule, measure: Measure = ACCURACY) -> float | None:
     """In percent, over all images of the target; two domains held out together are one target.
 
-    None under "validation" if the run held no source images out.
+    None under "validation" if the run held no source images out, and where balanced accuracy is
+    not recorded.
     """
-    return percent(record.accuracy[rule]) if rule in record.accuracy else None
+    if rule not in record.accuracy:
+        return None
+    return pooled(scores_from_dict(record.accuracy[rule]).values()).by(measure)
 
 
-def leaning_accuracy(record: Record) -> float | None:
+def uneven_targets(found: Found) -> tuple[str, ...] | None:
+    """Targets whose classes are unbalanced; None if records lack balanced accuracy."""
+    tested = [
+        (item.target, pooled(scores_from_dict(record.accuracy["last"]).values()))
+        for item, record in found
+        if record is not None
+    ]
+    if not tested or any(score.balanced is None for _, score in tested):
+        return None
+    return tuple(dict.fromkeys(target for target, score in tested if score.unbalanced))
+
+
+def leaning_accuracy(record: Record, measure: Measure = ACCURACY) -> float | None:
     """The same of the last epoch, leaning as `choose_leaning` says; None if it does not lean."""
     found = [Leaning.from_dict(one) for one in record.leaning]
     if not found:
         return None
     most = find(str(record.settings["method"])).method.most_lean
-    return pooled(choose_leaning(found, most).target.values()).accuracy
+    return pooled(choose_leaning(found, most).target.values()).by(measure)
 
 
 def percent(scores: Mapping[str, Mapping[str, int]]) -> float:

@@ -266,6 +266,7 @@ def _show_measures(measures: "Measures", positive: str | None, specificity: floa
     from rich.table import Table
 
     from bne.inspection.measures import NAMES
+    from bne.training.events import LEADS
     from bne.words import listed
 
     first = measures.leading
@@ -287,7 +288,4 @@ def _show_measures(measures: "Measures", positive: str | None, specificity: floa
         f"{100 * specificity:g} % specificity, are {ranked}."
     )
     if measures.unbalanced:
-        console.print(
-            f"Balanced accuracy leads: in {listed(measures.unbalanced)} the largest class has more "
-            "than three times as many images as the smallest."
-        )
+        console.print(LEADS.format(listed(measures.unbalanced)))

@@ -62,8 +62,10 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
 
     They are those on the target or, without one, on held-out images of the domains trained on.
     """
+    from bne.training.events import ACCURACY, BALANCED, LEADS
     from bne.training.model_folder import TENSORS
-    from bne.training.scores import LABELS, RULES, UNTESTED, choose, pooled, sentence
+    from bne.training.scores import LABELS, RULES, UNTESTED, choose, leading, pooled, sentence
+    from bne.words import listed
 
     result, model = run.result, run.folder / "model"
     there = (model / TENSORS).is_file()
@@ -79,16 +81,26 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
     tested = "the target" if result.target_images != "none" else "held-out images"
     found = choose(result.epochs)
     rules = [rule for rule in RULES if rule in found]
-    domains = list(found["last"].target or found["last"].validation)
-    both = ["together"] if len(domains) > 1 else []
-    table = Table("epoch", *domains, *both, title=f"Accuracy on {tested}, in percent")
+    tests = found["last"].target or found["last"].validation
+    both = ["together"] if len(tests) > 1 else []
+    first = leading(tests.values())
+    measures = sorted((ACCURACY, BALANCED), key=lambda measure: measure != first)
+    table = Table("epoch", "measure", *tests, *both, title=f"Accuracy on {tested}, in percent")
     for rule in rules:
         scores = found[rule].target or found[rule].validation
         shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
-        table.add_row(LABELS[rule], *(f"{score.accuracy:.1f}" for score in shown))
+        for measure in measures:
+            figures = [score.by(measure) for score in shown]
+            texts = [f"{figure:.1f}" for figure in figures if figure is not None]
+            if texts:  # runs of earlier versions have no balanced accuracy
+                name = LABELS[rule] if measure == measures[0] else ""
+                table.add_row(name, measure.replace("_", " "), *texts)
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print(" ".join(map(sentence, rules)))
+    if first == BALANCED:
+        uneven = [domain for domain, score in tests.items() if score.unbalanced]
+        console.print(LEADS.format(listed(uneven)), soft_wrap=True)
     if result.leaning:
         console.print(_leaning(result))
     if result.target_images == "none":
@@ -112,13 +124,14 @@ def _leaning(result: "Result") -> str:
 
     found = choose_leaning(result.leaning, find(result.recipe["method"]).method.most_lean)
     share = "learned shares" if found.share == "learned" else f"{found.share:g} ({SHARE_RULE})"
-    accuracy = pooled((found.target or found.validation).values()).accuracy
+    score = pooled((found.target or found.validation).values())
+    balanced = "" if score.balanced is None else f" (balanced {score.balanced:.1f})"
     kept = "without"
     if result.lean:
         by = f"{result.lean:g}" if isinstance(result.lean, float | int) else "these"
         kept = f"leaning by {by}"
     return (
-        f"Last, leaning on each image's own statistics by {share}: {accuracy:.1f}. "
+        f"Last, leaning on each image's own statistics by {share}: {score.accuracy:.1f}{balanced}. "
         f"It is kept {kept}."
     )
 

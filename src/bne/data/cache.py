@@ -3,7 +3,7 @@
 The cache is a folder that holds
 
     images-<key>/     the pixels of one set, named after its contents and the way they were resized
-    stamps/<key>      the digest of those contents, named after the files' names and stamps
+    stamps/<key>      the digest of each file's content, named after the files' names and stamps
     partial/          what is being written; a leftover is removed by the next preparation
     lock              held by the one process that writes
 """
@@ -61,6 +61,7 @@ class PreparedImages:
         fit: How images were made square.
         window: The values of images of more than 8 bits that became black and white, see `Way`.
         tally: What images of more than 8 bits lost.
+        digests: SHA-256 of each image's file, in the order of `images`; empty if not known.
     """
 
     images: ImageSet
@@ -70,6 +71,7 @@ class PreparedImages:
     fit: Fit = "squash"
     window: Window | None = None
     tally: Tally = field(default_factory=Tally)
+    digests: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -133,27 +135,29 @@ def prepare(
     folder = Path(folder) if folder is not None else default_folder()
     way = Way(size, fit, window, channels)
     cache = _Cache(folder, images, way)
-    store = cache.known_store()
-    if store is None:
+    found = cache.known_store()
+    if found is None:
         try:
-            store = cache.make_store(skip_bad, progress)
+            found = cache.make_store(skip_bad, progress)
         except OSError as error:
-            store = cache.store_by_contents()
-            if store is None:
+            found = cache.store_by_contents()
+            if found is None:
                 raise _cannot_write(folder, error, cache.bytes_needed) from error
+    store, digests = found
     gaps = store.gaps()
     problems = tuple(problem_of(images.files[place], way) for place in sorted(gaps))
     if problems and not skip_bad:
         raise _bad_images(problems, len(images))
-    kept = images.select(place for place in range(len(images)) if place not in gaps)
+    places = [place for place in range(len(images)) if place not in gaps]
     return PreparedImages(
-        kept,
-        store.pixels(len(kept)),
+        images.select(places),
+        store.pixels(len(places)),
         store.folder,
         problems,
         fit,
         window,
         store.tally(),
+        tuple(digests[place] for place in places),
     )
 
 
@@ -178,35 +182,35 @@ class _Cache:
     def digests(self) -> list[str]:
         return digest_all(self.images.files)
 
-    def known_store(self) -> _Store | None:
+    def known_store(self) -> _Found | None:
         """The store of these images if it is there and their stamps are known; reads no image."""
         try:
-            return self.whole_store(self.stamp_file.read_text())
+            return self.whole_store(self.stamp_file.read_text().split())
         except (OSError, ValueError):  # missing, or damaged
             return None
 
-    def store_by_contents(self) -> _Store | None:
+    def store_by_contents(self) -> _Found | None:
         """Hashes the images if some store could turn out to be theirs."""
         stores = (_Store(folder, self.way) for folder in self.folder.glob("images-*"))
         if not any(store.is_of(len(self.images)) for store in stores):
             return None  # so a first preparation reads every file once
-        return self.whole_store(digest(self.digests))
+        return self.whole_store(self.digests)
 
-    def whole_store(self, contents: str) -> _Store | None:
-        store = _Store.of(self.folder, contents, self.way)
-        return store if store.is_whole(len(self.images)) else None
+    def whole_store(self, digests: list[str]) -> _Found | None:
+        store = _Store.of(self.folder, digest(digests), self.way)
+        return (store, digests) if store.is_whole(len(self.images)) else None
 
-    def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> _Store:
+    def make_store(self, skip_bad: bool, progress: Callable[[int, int], None]) -> _Found:
         self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(self.folder):
             # Whoever held the lock before us may have made it.
-            store = self.known_store()
-            if store is not None:
-                return store
-            store = self.store_by_contents()
-            if store is not None:
+            found = self.known_store()
+            if found is not None:
+                return found
+            found = self.store_by_contents()
+            if found is not None:
                 self.remember(self.digests)
-                return store
+                return found
             partial = self.folder / "partial"
             shutil.rmtree(partial, ignore_errors=True)
             if shutil.disk_usage(self.folder).free < self.bytes_needed:
@@ -219,7 +223,7 @@ class _Cache:
 
     def decode_into(
         self, partial: _Store, skip_bad: bool, progress: Callable[[int, int], None]
-    ) -> _Store:
+    ) -> _Found:
         files = self.images.files
         digests, problems, tally = decode_to_file(files, partial.pixels_file, self.way, progress)
         if problems and (not skip_bad or len(problems) == len(files)):
@@ -230,7 +234,7 @@ class _Cache:
         partial.folder.rename(store.folder)
         sync(self.folder)
         self.remember(digests)
-        return store
+        return store, digests
 
     def remember(self, digests: list[str]) -> None:
         """Notes the contents under today's stamps."""
@@ -238,7 +242,7 @@ class _Cache:
             return  # such a file may become readable without a new stamp
         self.stamp_file.parent.mkdir(exist_ok=True)
         fresh = self.stamp_file.with_suffix(".new")
-        fresh.write_text(digest(digests))
+        fresh.write_text("\n".join(digests))
         fresh.rename(self.stamp_file)
 
 
@@ -341,6 +345,10 @@ class _Store:
         """Whoever writes to the pixels changes it; no program can set the time of change."""
         status = self.pixels_file.stat()
         return f"{status.st_size}:{status.st_mtime_ns}:{status.st_ctime_ns}".encode()
+
+
+_Found = tuple[_Store, list[str]]
+"""A store, and the digest of each file that it was made of."""
 
 
 def checksum(path: Path) -> str:

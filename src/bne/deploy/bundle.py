@@ -13,10 +13,9 @@ from bne.deploy.manifest import KEY, Manifest, envelope, opened
 from bne.errors import DataError, require
 from bne.inspection.observe import branches
 from bne.methods.bne import BNE
-from bne.training.files import named, plain, snapshot
+from bne.training.files import hash_tensors, named, plain, snapshot
 from bne.training.folder import read_training
 from bne.training.model_folder import ModelInfo, read_model, restore
-from bne.training.scores import choose
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from bne.methods import Method
-    from bne.training.events import Share
     from bne.training.folder import Training
     from bne.training.scores import Rule
 
@@ -74,13 +72,8 @@ def write(path: Path, method: Method, manifest: Manifest) -> None:
 
 def checksum(tensors: Mapping[str, Tensor], manifest: Manifest) -> str:
     """SHA-256 of all tensors and the manifest, the same however a file lays them out."""
-    import torch
-
     digest = hashlib.sha256(manifest.to_json().encode())
-    for name in sorted(tensors):
-        value = tensors[name].contiguous()
-        digest.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+    hash_tensors(digest, tensors)
     return digest.hexdigest()
 
 
@@ -136,6 +129,11 @@ def _distance(method: Method) -> str | None:
     return next((name for name in known if distances.get(name) is method.net.distance), None)
 
 
+def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not None, so that models of earlier runs give the same file as before."""
+    return {key: value for key, value in fields.items() if value is not None}
+
+
 def _of_run(training: Training, name: str) -> dict[str, Any]:
     """What a run's records tell of its model of that name; no path of this machine is among it."""
     recipe = dict(training.settings)
@@ -143,21 +141,13 @@ def _of_run(training: Training, name: str) -> dict[str, Any]:
         recipe["weights"] = Path(recipe["weights"]).name
     found: dict[str, Any] = {"recipe": plain(recipe)}
     rule: Rule = "validation" if name == "best" else "last"
-    epochs = choose(training.epochs) if any(e.phase == "train" for e in training.epochs) else {}
-    result = training.result
-    if epoch := epochs.get(rule):
-        share: Share = 0.0
-        scores = {"target": epoch.target, "validation": epoch.validation}
-        if result and rule == "last":
-            kept = "learned" if isinstance(result.lean, dict) else result.lean
-            for own in result.leaning:
-                if own.share == kept:
-                    share, scores = own.share, {k: getattr(own, k) for k in scores}
-        found["accuracy"] = {"rule": rule, "lean": share} | {
-            kind: {domain: vars(score) for domain, score in own.items()}
+    if kept := training.kept(rule):
+        scores = {"target": kept.target, "validation": kept.validation}
+        found["accuracy"] = {"rule": rule, "lean": kept.share} | {
+            kind: {domain: _known(vars(score)) for domain, score in own.items()}
             for kind, own in scores.items()
         }
-    analysis = result.analysis if result else {}
+    analysis = training.result.analysis if training.result else {}
     if rule == "last" and "calibration" in analysis:
         found["calibration"] = Calibration.from_dict(analysis["calibration"])
     return found

@@ -95,12 +95,14 @@ def _body(model: Manifest) -> Iterator[str]:
         share = accuracy["lean"]
         words = "a learned share at each layer" if share == "learned" else f"a share of {share:g}"
         yield f"## Accuracy\n\nOf {RULES[accuracy['rule']]}, leaning by {words}.\n"
-        yield "| domain | images | correct | accuracy |\n| --- | ---: | ---: | ---: |"
+        yield "| domain | images | correct | accuracy | balanced accuracy |"
+        yield "| --- | ---: | ---: | ---: | ---: |"
         kinds = {"target": "unseen", "validation": "known, held-out images"}
         for kind, which in kinds.items():
             for domain, own in accuracy[kind].items():
                 percent = 100 * own["correct"] / own["images"]
-                cells = (own["images"], own["correct"], f"{percent:.1f} %")
+                balanced = f"{own['balanced']:.1f} %" if "balanced" in own else "–"
+                cells = (own["images"], own["correct"], f"{percent:.1f} %", balanced)
                 yield f"| {domain} ({which}) | {' | '.join(map(str, cells))} |"
         yield "" if accuracy["target"] or model.expected else f"\n{UNTESTED}\n"
     if model.expected:

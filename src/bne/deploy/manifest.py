@@ -38,7 +38,7 @@ class Manifest:
         recipe: every setting of the run; empty if the run is not known.
         accuracy: scores of the epoch that the model is of: `rule` says which that is, `lean` at
             which share they were measured, a number or "learned"; `target` and `validation` have
-            correct answers and images per domain. `target` is empty if no unseen domain was
+            a `bne.training.events.Score` per domain. `target` is empty if no unseen domain was
             tested.
         calibration: measured on held-out source images.
         expected: what to expect at a new domain, as `bne.benchmark.expectation` tells it from runs

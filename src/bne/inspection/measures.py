@@ -10,6 +10,7 @@ import numpy as np
 from bne.errors import SettingsError
 from bne.inspection.evaluate import COVERAGE
 from bne.inspection.numbers import BINS
+from bne.training.events import ACCURACY, BALANCED, unbalanced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -20,9 +21,8 @@ if TYPE_CHECKING:
 
 DRAWS = 1000
 AT_ONCE = 100_000  # numbers in a table of draws and images, so that they stay in the cache
-UNBALANCED = 3  # times as many images in the largest class as in the smallest
 
-ACCURACY, BALANCED, ERROR = "accuracy", "balanced_accuracy", "calibration_error"
+ERROR = "calibration_error"
 NAMES = (ACCURACY, BALANCED, "macro_f1", "auroc", "average_precision", "sensitivity", ERROR)
 
 
@@ -88,13 +88,7 @@ def measure_domains(
         raise SettingsError("truth and probabilities must be of the same domains.")
     how: dict[str, Any] = {"specificity": specificity, "positive": positive}
     measured = {name: measure(truth[name], probabilities[name], **how) for name in truth}
-    return Measures(measured, tuple(name for name in truth if unbalanced(truth[name])))
-
-
-def unbalanced(truth: NDArray[np.int64]) -> bool:
-    """Whether the largest class has more than three times as many images as the smallest."""
-    counts = np.unique(truth, return_counts=True)[1]
-    return bool(counts.max() > UNBALANCED * counts.min())
+    return Measures(measured, tuple(n for n in truth if unbalanced(np.bincount(truth[n]).tolist())))
 
 
 def measure(

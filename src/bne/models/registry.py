@@ -59,6 +59,7 @@ class Backbone:
         classifier: Dotted names of the layers that give the logits.
         preprocessing: Size and normalization of its input.
         downloads: Pretrained weights by the name of their source; each call returns a state dict.
+        terms: License of those weights by the name of their source, in a sentence.
         optional: Beginnings of the names of tensors that a weights file may leave out.
         from_caffe: Turns Caffe's layers into a state dict, for networks that have Caffe weights.
     """
@@ -67,6 +68,7 @@ class Backbone:
     classifier: tuple[str, ...]
     preprocessing: Preprocessing
     downloads: Mapping[str, Callable[[], StateDict]] = field(default_factory=dict)
+    terms: Mapping[str, str] = field(default_factory=dict)
     optional: tuple[str, ...] = ()
     from_caffe: Callable[[Mapping[str, list[Tensor]]], StateDict] | None = None
 
@@ -97,6 +99,23 @@ def find(name: str) -> Backbone:
     return backbone
 
 
+def terms_of(name: str, weights: str) -> str:
+    """The license of a backbone's weights, in a sentence, as far as it is known.
+
+    Args:
+        name: name of the backbone.
+        weights: their source, see `bne.models.build`.
+    """
+    return find(name).terms.get(weights, OWN_TERMS)
+
+
+OWN_TERMS = "The license of weights from a file of your own is yours to know."
+TORCHVISION_TERMS = (
+    "torchvision states no license for its weights, which were trained on ImageNet; its code is "
+    "BSD-3-Clause."
+)
+
+
 def _resnet(depth: int) -> Backbone:
     def create(num_classes: int) -> nn.Module:
         made = getattr(require("torchvision").models, f"resnet{depth}")(num_classes=num_classes)
@@ -108,6 +127,7 @@ def _resnet(depth: int) -> Backbone:
         classifier=("fc",),
         preprocessing=Preprocessing(size=224),
         downloads={"torchvision": partial(_download_torchvision, f"ResNet{depth}_Weights")},
+        terms={"torchvision": TORCHVISION_TERMS},
     )
 
 
@@ -133,12 +153,14 @@ def _find_timm(name: str) -> Backbone | None:
     if not config.classifier or height != width:
         raise _no_classifier(name)
     layers = config.classifier
+    terms = f"their license is {config.license}" if config.license else "no license is stated"
     classifier = (layers,) if isinstance(layers, str) else tuple(layers)
     return Backbone(
         create=partial(_create_timm, name, classifier),
         classifier=classifier,
         preprocessing=Preprocessing(height, mean=tuple(config.mean), std=tuple(config.std)),
         downloads={"timm": lambda: dict(timm.create_model(name, pretrained=True).state_dict())},
+        terms={"timm": f"timm's weights {config.tag or name}: {terms}."},
     )
 
 
@@ -174,6 +196,7 @@ _BACKBONES = {
         classifier=("classifier.6",),
         preprocessing=Preprocessing(size=227),
         downloads={"torchvision": partial(_download_torchvision, "AlexNet_Weights")},
+        terms={"torchvision": TORCHVISION_TERMS},
         # Published weights of this AlexNet have no BN, and often only the convolutions.
         optional=("features.bn", "classifier."),
     ),

@@ -13,7 +13,7 @@ from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
 from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
-from bne.recipes.checks import check_numbers
+from bne.recipes.checks import DOWNLOADS, check_numbers
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ class Inputs:
     def notes(self) -> Iterator[str]:
         """What one should know though nothing is wrong, in sentences.
 
-        Classes that a domain lacks, an official split that is not followed, and a costly step.
+        Classes that a domain lacks, an official split that is not followed, a costly step, and the
+        license of weights that are downloaded.
         """
         for source, classes in self._gaps.items():
             yield f"{source} has no images of {listed(classes)} to train on; others have."
@@ -163,8 +164,8 @@ class Inputs:
             lacking = sorted(taught - self._labels(numbers))
             if absent := [self.images.classes[label] for label in lacking]:
                 yield (
-                    f"{target}, a target, has no images of {listed(absent)}; its accuracy "
-                    "is that on the other classes."
+                    f"{target}, a target, has no images of {listed(absent)}; its accuracy, "
+                    "balanced too, is that on the other classes."
                 )
         if self.split_file and self.recipe.validation != "official":
             yield (
@@ -172,6 +173,10 @@ class Inputs:
                 f"{self.recipe.validation} does not follow; --set validation=official does."
             )
         yield from self._costly_step()
+        if self.recipe.weights in DOWNLOADS:
+            from bne.models.registry import terms_of
+
+            yield f"Initial weights: {terms_of(self.recipe.backbone, self.recipe.weights)}"
 
     def held_out(self) -> str:
         """How many source images are held out, and by which split, in a sentence."""

@@ -7,7 +7,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from bne.recipes.inputs import Inputs
@@ -17,17 +17,57 @@ if TYPE_CHECKING:
 PhaseName = Literal["head", "train"]
 
 
+Measure = Literal["accuracy", "balanced_accuracy"]
+ACCURACY: Measure = "accuracy"
+BALANCED: Measure = "balanced_accuracy"
+UNBALANCED = 3
+"""Balanced accuracy leads if the largest class has more than so many times the smallest one's
+images."""
+LEADS = (
+    "Balanced accuracy leads: in {} the largest class has more than three times as many images as "
+    "the smallest."
+)
+
+
+def unbalanced(counts: Iterable[int]) -> bool:
+    """Whether balanced accuracy leads, by the number of images of each class that has any."""
+    present = [count for count in counts if count]
+    return max(present) > UNBALANCED * min(present)
+
+
 @dataclass(frozen=True)
 class Score:
-    """How many of some images were classified correctly."""
+    """How many of some images were classified correctly.
+
+    Attributes:
+        correct: number of images classified correctly.
+        images: number of images in all.
+        balanced: balanced accuracy in percent, the mean over the classes that the images have;
+            None in records of earlier versions.
+        unbalanced: whether the largest class has more than three times as many images as the
+            smallest that has any, see `UNBALANCED`.
+    """
 
     correct: int
     images: int
+    balanced: float | None = None
+    unbalanced: bool | None = None
+
+    @classmethod
+    def of(cls, correct: Sequence[int], images: Sequence[int]) -> Score:
+        """From the numbers of each class."""
+        shares = [right / count for right, count in zip(correct, images, strict=True) if count]
+        mean = 100 * sum(shares) / len(shares)
+        return cls(sum(correct), sum(images), mean, unbalanced(images))
 
     @property
     def accuracy(self) -> float:
         """In percent."""
         return 100 * self.correct / self.images
+
+    def by(self, measure: Measure) -> float | None:
+        """Accuracy or balanced accuracy, in percent; None where it is not recorded."""
+        return self.accuracy if measure == ACCURACY else self.balanced
 
 
 Scores = dict[str, Score]
@@ -152,7 +192,7 @@ class Epoch:
         return cls(**{**fields, **scores})
 
 
-def scores_from_dict(fields: Mapping[str, Mapping[str, int]]) -> Scores:
+def scores_from_dict(fields: Mapping[str, Mapping[str, Any]]) -> Scores:
     """The scores of several domains, from plain numbers."""
     return {domain: Score(**score) for domain, score in fields.items()}
 

@@ -132,6 +132,16 @@ def snapshot(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
+def hash_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
+    """Adds names, kinds, shapes and values of tensors on the CPU to a digest, by name."""
+    import torch
+
+    for name in sorted(tensors):
+        value = tensors[name].detach().contiguous()
+        digest.update(f"\n{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().data)
+
+
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> str:
     """Writes tensors, as `snapshot` gives them, and returns the file's SHA-256."""
     data: bytes = require("safetensors.torch").save(dict(tensors))

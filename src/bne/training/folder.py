@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from filelock import FileLock, Timeout
 
@@ -16,18 +17,22 @@ from bne.recipes.files import dump, parse
 from bne.recipes.inputs import split_sources
 from bne.recipes.schema import checked, to_recipe
 from bne.training import checkpoints
-from bne.training.events import Epoch, Leaning, Scores, read_epochs, scores_from_dict
+from bne.training.events import Epoch, Leaning, Scores, Share, read_epochs, scores_from_dict
 from bne.training.files import named, plain, write_json, write_text
 from bne.training.identity import Identity
+from bne.training.manifest import RESULT, Manifest, digest_files, write_images
 from bne.training.model_folder import INFO
+from bne.training.scores import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bne.core.ensemble import Lean
+    from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet
-    from bne.recipes.schema import Recipe
+    from bne.recipes.inputs import Inputs
+    from bne.training.scores import Rule
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class RunFolder:
         self._recipe = path / "recipe.yaml"
         self._identity = path / "materials.json"
         self._metrics = path / "metrics.jsonl"
-        self._result = path / "result.json"
+        self._result = path / RESULT
 
     def check(self, identity: Identity, *, resume: bool) -> Result | None:
         """Refuses a folder that is another run's; nothing is written.
@@ -150,7 +155,8 @@ class RunFolder:
 
     def begin(
         self,
-        recipe: Recipe,
+        inputs: Inputs,
+        prepared: PreparedImages,
         identity: Identity,
         environment: Mapping[str, Any],
         known: Sequence[Epoch],
@@ -162,7 +168,8 @@ class RunFolder:
         """
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         write_json(self._identity, asdict(identity))
-        write_text(self._recipe, dump(plain(recipe.to_dict())))
+        write_text(self._recipe, dump(plain(inputs.recipe.to_dict())))
+        write_images(self.path, inputs, prepared)
         write_json(self.path / "environment.json", environment)
         write_text(self._metrics, "".join(_line(epoch) for epoch in known))
 
@@ -171,9 +178,21 @@ class RunFolder:
         with named(self._metrics), self._metrics.open("a") as file:
             file.write(_line(epoch))
 
-    def finish(self, result: Result) -> None:
-        """Writes the result, with which the run is finished."""
-        write_json(self._result, result.to_dict())
+    def finish(
+        self, result: Result, weights: Mapping[str, str | None], determinism: Mapping[str, Any]
+    ) -> None:
+        """Writes the manifest, then the result, with which the run is finished.
+
+        Args:
+            result: of the run.
+            weights: the initial ones, as `Manifest.weights` has them.
+            determinism: as `Manifest.determinism` has it.
+        """
+        text = json.dumps(result.to_dict(), indent=1) + "\n"
+        own = {RESULT: hashlib.sha256(text.encode()).hexdigest()}
+        files = digest_files(self.path) | own
+        Manifest(files, weights, result.environment, determinism).write(self.path)
+        write_text(self._result, text)
 
 
 def _line(epoch: Epoch) -> str:
@@ -197,6 +216,20 @@ _FAULTS = (
     *(OSError, BneError, ValueError, KeyError, TypeError, AttributeError),
     *(OverflowError, RecursionError),
 )
+
+
+class Kept(NamedTuple):
+    """Scores of a network as it is kept.
+
+    Attributes:
+        share: by which it leans on its images' own statistics in these scores.
+        validation: of the held-out images of each source domain; empty if there are none.
+        target: of all images of each target domain.
+    """
+
+    share: Share
+    validation: Scores
+    target: Scores
 
 
 @dataclass(frozen=True)
@@ -228,6 +261,20 @@ class Training:
         """The domains trained on, as far as records name them."""
         recorded = self.epochs[-1].validation if self.epochs else ()
         return tuple(self.settings.get("sources") or recorded)
+
+    def kept(self, rule: Rule = "last") -> Kept | None:
+        """What is recorded of the network that a rule keeps; None before the first epoch."""
+        if not any(epoch.phase == "train" for epoch in self.epochs):
+            return None
+        epoch = choose(self.epochs).get(rule)
+        if epoch is None:
+            return None
+        if self.result and rule == "last":
+            share = "learned" if isinstance(self.result.lean, dict) else self.result.lean
+            for own in self.result.leaning:
+                if own.share == share:
+                    return Kept(own.share, own.validation, own.target)
+        return Kept(0.0, epoch.validation, epoch.target)
 
     @property
     def finished(self) -> bool:

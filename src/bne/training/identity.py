@@ -83,16 +83,24 @@ class Identity:
         weights: SHA-256 of the file of initial weights.
         images: SHA-256 of the names of all images.
         split: the classes, and what images of which names train, validate and test.
+        contents: SHA-256 of the names and contents of all images.
     """
 
     settings: Mapping[str, Any]
     weights: str | None = None
     images: str | None = None
     split: Mapping[str, Any] | None = None
+    contents: str | None = None
 
     @classmethod
-    def of(cls, inputs: Inputs, weights: str | None) -> Identity:
-        """Of a run that starts from weights of this SHA-256, if they come from a file."""
+    def of(cls, inputs: Inputs, weights: str | None, digests: Sequence[str] = ()) -> Identity:
+        """Of a run.
+
+        Args:
+            inputs: recipe, images and split.
+            weights: SHA-256 of its initial weights, if they come from a file.
+            digests: SHA-256 of the content of each image, if known.
+        """
 
         def told(numbers: Sequence[int]) -> str:
             names = "\n".join(inputs.images.files[number].name for number in numbers)
@@ -104,7 +112,10 @@ class Identity:
             "held-out images": {d: told(split.validation) for d, split in inputs.splits.items()},
             "target images": {d: told(numbers) for d, numbers in inputs.target.items()},
         }
-        return cls(settings_of(inputs.recipe), weights, images_digest(inputs.images), split)
+        names = [file.name for file in inputs.images.files]
+        contents = _sha256(sorted(zip(names, digests, strict=True))) if digests else None
+        named = images_digest(inputs.images)
+        return cls(settings_of(inputs.recipe), weights, named, split, contents)
 
     @classmethod
     def recorded(cls, settings: Mapping[str, Any], materials: Mapping[str, str | None]) -> Identity:
@@ -143,6 +154,9 @@ class Identity:
             pairs.append((other.split, self.split))
         elif other.images and self.images:
             pairs.append(({"images": other.images}, {"images": self.images}))
+        if other.contents and self.contents:
+            known, own = other.contents, self.contents
+            pairs.append(({"the images' content": known}, {"the images' content": own}))
         for theirs, ours in (map(flat, pair) for pair in pairs):
             for key in {**ours, **theirs}:
                 there, here = theirs.get(key), ours.get(key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +12,18 @@ import torch
 
 from bne.errors import TrainingError
 from bne.methods import create
-from bne.models import build, calibrate_batch_norm
+from bne.models import build, calibrate_batch_norm, origin
+from bne.models.registry import terms_of
 from bne.training.checkpoints import Keeper
 from bne.training.distributed import joined, synchronise
 from bne.training.environment import describe
 from bne.training.events import Progress, Start
-from bne.training.files import plain
+from bne.training.files import hash_tensors, plain
 from bne.training.folder import Result, RunFolder
 from bne.training.identity import Identity
 from bne.training.interruption import noticed
 from bne.training.loop import Head, Pace, Trainer, seed_generators
+from bne.training.manifest import determinism
 from bne.training.model_folder import Trained
 from bne.training.runtime import Runtime
 from bne.training.scores import choose_share, leanings, scores, select
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
     from bne.methods import Method
     from bne.recipes.inputs import Inputs
+    from bne.recipes.schema import Recipe
     from bne.training.checkpoints import Checkpoint
     from bne.training.distributed import Processes
     from bne.training.events import Listener
@@ -107,7 +111,7 @@ def _run(
 ) -> Result:
     """What `run` does, as one of several processes."""
     environment = describe(processes.device, inputs.recipe.weights)
-    identity = Identity.of(inputs, environment["weights"]["sha256"])
+    identity = Identity.of(inputs, environment["weights"]["sha256"], prepared.digests)
     finished = folder.check(identity, resume=resume)
     if finished is not None:
         return finished
@@ -120,11 +124,12 @@ def _run(
         checkpoint = keeper.resumed() if resume else None
         progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
         if processes.first:
-            folder.begin(inputs.recipe, identity, environment, progress.epochs)
+            folder.begin(inputs, prepared, identity, environment, progress.epochs)
         for listener in listeners:
             listener.started(_start(runtime, folder, progress))
         trainer = Trainer(runtime, progress, folder, keeper, interruption, listeners, pace)
-        training = _train(trainer, runtime, progress, checkpoint)
+        model, weights = make_model(runtime, resumed=checkpoint is not None)
+        training = _train(trainer, runtime, progress, model, checkpoint)
         method = _finish(trainer, runtime, progress, training)
         leaning = leanings(runtime, method)
         lean: Lean | Literal["auto"] = inputs.recipe.lean
@@ -149,7 +154,7 @@ def _run(
             leaning=leaning,
         )
         if processes.first:
-            folder.finish(result)
+            folder.finish(result, weights, determinism(runtime.device))
         processes.wait()
     for listener in listeners:
         listener.finished(result)
@@ -180,11 +185,14 @@ def _graphs(asked: bool | None, processes: Processes) -> bool:
 
 
 def _train(
-    trainer: Trainer, runtime: Runtime, progress: Progress, checkpoint: Checkpoint | None
+    trainer: Trainer,
+    runtime: Runtime,
+    progress: Progress,
+    model: nn.Module,
+    checkpoint: Checkpoint | None,
 ) -> PhaseTraining:
     """Carries out both phases, or what is left of them."""
     tensors = checkpoint.tensors if checkpoint else None
-    model = _make_model(runtime, resumed=checkpoint is not None)
     if progress.phase == "head":
         head = Head(model)
         trainer.phase("head", head, tensors)
@@ -192,19 +200,45 @@ def _train(
     return trainer.phase("train", _make_method(runtime, model), tensors)
 
 
-def _make_model(runtime: Runtime, *, resumed: bool) -> nn.Module:
-    """The plain network, on the device; a checkpoint that is resumed replaces all its tensors."""
+def make_model(runtime: Runtime, *, resumed: bool) -> tuple[nn.Module, dict[str, str | None]]:
+    """The plain network, on the device, and what tells of its initial weights.
+
+    A checkpoint that is resumed replaces all its tensors.
+    """
     recipe = runtime.recipe
-    seed_generators(runtime.device, recipe.seed, "model")
-    try:
-        classes = len(runtime.inputs.images.classes)
-        model = build(recipe.backbone, classes, recipe.weights, recipe.channels)
-    except (ValueError, RuntimeError) as error:
-        raise TrainingError(f"backbone {recipe.backbone}: {error}.") from error
+    model = initial_model(recipe, len(runtime.inputs.images.classes), runtime.device)
+    weights = describe_initial(model)
     _place(model, runtime)
     if recipe.calibrate and not resumed:
         calibrate_batch_norm(model, list(runtime.all_images(_sample(runtime))))
-    return model
+    return model, weights
+
+
+def initial_model(recipe: Recipe, classes: int, device: torch.device) -> nn.Module:
+    """The plain network on the CPU, with its initial weights; seeds the global generators.
+
+    Raises:
+        TrainingError: The weights cannot be had or do not fit.
+    """
+    seed_generators(device, recipe.seed, "model")
+    try:
+        return build(recipe.backbone, classes, recipe.weights, recipe.channels)
+    except (ValueError, RuntimeError) as error:
+        raise TrainingError(f"backbone {recipe.backbone}: {error}.") from error
+
+
+def describe_initial(model: nn.Module) -> dict[str, str | None]:
+    """What a manifest says of a network's initial weights: source, digest and terms.
+
+    The digest is of all tensors that the source supplied or, without one, of all random ones.
+    """
+    known = origin(model)
+    names = model.state_dict().keys() - (set(known.fresh) if known.weights else set())
+    digest = hashlib.sha256()
+    hash_tensors(digest, {name: model.state_dict()[name] for name in names})
+    source = Path(known.weights).name if known.weights else None
+    terms = terms_of(known.backbone, known.weights) if known.weights else None
+    return {"source": source, "sha256": digest.hexdigest(), "terms": terms}
 
 
 def _make_method(runtime: Runtime, model: nn.Module) -> Method:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
 from bne.errors import TrainingError
-from bne.training.events import Leaning, Score
+from bne.training.events import ACCURACY, BALANCED, Leaning, Score
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from bne.core.ensemble import Lean
     from bne.methods import Method
-    from bne.training.events import Epoch, Scores, Share
+    from bne.training.events import Epoch, Measure, Scores, Share
     from bne.training.runtime import Runtime
 
 Rule = Literal["last", "validation", "oracle"]
@@ -95,9 +96,20 @@ def mean_accuracy(scores: Scores) -> float:
 
 
 def pooled(scores: Iterable[Score]) -> Score:
-    """The score of all images together."""
+    """The score of all images together; balanced accuracy is the mean over their domains."""
     scores = list(scores)
-    return Score(sum(score.correct for score in scores), sum(score.images for score in scores))
+    correct, images = (sum(getattr(s, key) for s in scores) for key in ("correct", "images"))
+    known = [score.balanced for score in scores if score.balanced is not None]
+    if len(known) < len(scores):
+        return Score(correct, images)
+    mean = sum(known) / len(known)
+    return Score(correct, images, mean, any(score.unbalanced for score in scores))
+
+
+def leading(scores: Iterable[Score]) -> Measure:
+    """The measure to go by: balanced accuracy if classes of some domain are unbalanced."""
+    one = pooled(scores)
+    return BALANCED if one.unbalanced else ACCURACY
 
 
 def _training(epochs: Sequence[Epoch]) -> list[Epoch]:
@@ -172,12 +184,12 @@ def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
 
     groups = runtime.inputs.validation, runtime.inputs.target
     members = {domain: numbers for group in groups for domain, numbers in group.items()}
-    found = torch.zeros(2, len(members), dtype=torch.long, device=runtime.device)
+    classes = len(runtime.inputs.images.classes)
+    found = torch.zeros(2, len(members), classes, dtype=torch.long, device=runtime.device)
     if runtime.processes.first:
         found += _count(runtime, method, members.values())
     correct, wild = runtime.processes.sum(found).tolist()
-    if any(wild):
-        names = [domain for domain, images in zip(members, wild, strict=True) if images]
+    if names := [domain for domain, images in zip(members, wild, strict=True) if any(images)]:
         raise TrainingError(
             f"The network's answers to images of {', '.join(names)} are not finite; train anew, in "
             "another folder, with a lower learning rate or with clipped gradients "
@@ -185,10 +197,17 @@ def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
         )
     counts = iter(correct)
     validation, target = (
-        {domain: Score(next(counts), len(numbers)) for domain, numbers in group.items()}
+        {d: Score.of(next(counts), _sizes(runtime, numbers)) for d, numbers in group.items()}
         for group in groups
     )
     return validation, target
+
+
+def _sizes(runtime: Runtime, numbers: Sequence[int]) -> list[int]:
+    """How many of some images each class has."""
+    images = runtime.inputs.images
+    counts = Counter(images.files[number].label for number in numbers)
+    return [counts[label] for label in range(len(images.classes))]
 
 
 def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
@@ -203,9 +222,10 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
         return []
     validation, target = runtime.inputs.validation, runtime.inputs.target
     groups = [*validation.values(), *target.values()]
-    # For every share and domain: correct answers, and those gained and lost by leaning.
-    shares = shares_of(method)
-    found = torch.zeros(len(shares), len(groups), 3, dtype=torch.long, device=runtime.device)
+    # For every share, domain and class: correct answers, and those gained and lost by leaning.
+    shares, classes = shares_of(method), len(runtime.inputs.images.classes)
+    shape = (len(shares), len(groups), 3, classes)
+    found = torch.zeros(shape, dtype=torch.long, device=runtime.device)
     if runtime.processes.first:
         for place, numbers in enumerate(groups):
             found[:, place] = _leaning_counts(runtime, method, shares.values(), numbers)
@@ -213,11 +233,11 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
     for share, counts in zip(shares, runtime.processes.sum(found).tolist(), strict=True):
         correct = iter(count for count, _, _ in counts)
         own, unseen = (
-            {domain: Score(next(correct), len(numbers)) for domain, numbers in group.items()}
+            {d: Score.of(next(correct), _sizes(runtime, numbers)) for d, numbers in group.items()}
             for group in (validation, target)
         )
         held_out = counts[: len(validation)]
-        gained, lost = (sum(count[k] for count in held_out) for k in (1, 2))
+        gained, lost = (sum(sum(count[k]) for count in held_out) for k in (1, 2))
         kept.append(Leaning(share, own, unseen, gained, lost))
     return kept
 
@@ -225,10 +245,10 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
 def _leaning_counts(
     runtime: Runtime, method: Method, shares: Collection[Lean], numbers: Sequence[int]
 ) -> Tensor:
-    """(shares, 3) for the images of one domain, each read once."""
+    """(shares, 3, classes) for the images of one domain, each read once."""
     import torch
 
-    before, parts = method.lean, []
+    before, parts, truth = method.lean, [], []
     with torch.inference_mode(), runtime.autocast():
         for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
             images = runtime.transform(images)
@@ -236,14 +256,21 @@ def _leaning_counts(
             for method.lean in shares:
                 rows.append(method.predict(images).argmax(1) == labels)
             parts.append(torch.stack(rows))
+            truth.append(labels)
     method.lean = before
     right = torch.cat(parts, 1)  # (shares, N)
-    counts = right, right & ~right[0], right[0] & ~right
-    return torch.stack([count.sum(1) for count in counts], 1)
+    counts = torch.stack([right, right & ~right[0], right[0] & ~right], 1)
+    return _by_class(runtime, counts, torch.cat(truth))
+
+
+def _by_class(runtime: Runtime, counts: Tensor, labels: Tensor) -> Tensor:
+    """Sums counts of images, (..., N), to those of classes, (..., C)."""
+    shape = (*counts.shape[:-1], len(runtime.inputs.images.classes))
+    return counts.new_zeros(shape, dtype=labels.dtype).index_add_(-1, labels, counts.long())
 
 
 def _count(runtime: Runtime, method: Method, domains: Iterable[Sequence[int]]) -> Tensor:
-    """(2, D), how many images of each domain get the right answer, and how many no finite one.
+    """(2, D, C), how many images of each domain and class get the right answer, how many none.
 
     No batch mixes domains, and the device is not waited for.
     """
@@ -257,8 +284,9 @@ def _count(runtime: Runtime, method: Method, domains: Iterable[Sequence[int]]) -
             parts = []
             for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
                 logits = method.predict(runtime.transform(images))
-                parts.append(torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)]))
-            counts.append(torch.cat(parts, 1).sum(1))
+                found = torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)])
+                parts.append(_by_class(runtime, found, labels))
+            counts.append(torch.stack(parts).sum(0))
     method.train(training)
     return torch.stack(counts, 1)
 
