@@ -289,9 +289,8 @@ def verify(
     from bne.deploy import verify as checks
     from bne.training.environment import choose_device
 
-    def prepared(images: ImageSet, recipe: Recipe) -> PreparedImages:
-        way: Any = {"fit": recipe.fit, "skip_bad": False, "show": False}
-        return prepare(images, data, cache, recipe.resize, **way)
+    def prepared(inputs: Inputs) -> PreparedImages:
+        return prepare(inputs.images, data, cache, inputs.way, skip_bad=False, show=False)
 
     images = open_images(data) if data is not None else None
     how: Any = {"device": choose_device(device), "weights": weights, "skip_bad": skip_bad}

@@ -60,6 +60,7 @@ def work(rank, folder):
     dist.init_process_group("gloo", store=store, rank=rank, world_size=2)
     done = {training: trained(rank, training) for training in TRAININGS}
     done |= {"unequal": unequal(rank), "own statistics": own_statistics(rank)}
+    done |= {"measured": measured(slice(6 * rank, 6 * rank + 6))}
     torch.save(done, folder / f"{rank}.pt")
     dist.destroy_process_group()
 
@@ -102,6 +103,14 @@ def own_statistics(rank):
     return own.state_dict()
 
 
+def measured(half=slice(None)):
+    net, (images, _, domains) = ensemble(), batch()
+    bne.recompute_statistics(
+        net, [(images[half], domains[half]), (2 * images[half], domains[half])]
+    )
+    return net.state_dict()
+
+
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """What each of the two processes did, by its name."""
@@ -120,6 +129,12 @@ def test_two_processes_equal_one(done, training):
         for name, value in state(alone).items():
             found = actual[training][name]
             torch.testing.assert_close(found, value, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_images_of_all_processes_are_measured(done):
+    for name, value in measured().items():
+        for actual in done:
+            torch.testing.assert_close(actual["measured"][name], value, msg=name)
 
 
 def test_every_value_weighs_the_same(done):

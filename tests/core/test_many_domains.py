@@ -131,6 +131,54 @@ class TestNearest:
             bne.convert(small_cnn(), DOMAINS, nearest=0)
 
 
+class TestDomainsPerStep:
+    """A batch of three of the five domains."""
+
+    @pytest.fixture
+    def some(self, net):
+        some = copy.deepcopy(net).train()
+        some.domains_per_step = 3
+        return some
+
+    @pytest.fixture
+    def own(self):
+        return torch.tensor([0, 0, 0, 2, 2, 2, 2, 4, 4, 4])
+
+    def test_their_branches_alone_are_run_and_mixed(self, net, some, images, own):
+        whole = copy.deepcopy(net).train()(images, own, details=True)
+        out = some(images, own, details=True)
+        present = [0, 2, 4]
+        inverse = 1 / whole.distances[:, present]
+        weights = inverse / inverse.sum(1, keepdim=True)
+        torch.testing.assert_close(out.weights[:, present], weights)
+        assert (out.weights[:, [1, 3]] == 0).all()
+        mixed = (weights.unsqueeze(2) * whole.branch_logits[:, present]).sum(1)
+        torch.testing.assert_close(out.logits, mixed)
+        assert rows_run(some, images, own) == [10, 30]
+
+    def test_the_others_keep_their_statistics(self, net, some, images, own):
+        some(images, own)
+        for ours, before in zip(domain_layers(some), domain_layers(net), strict=True):
+            same = (ours.running_mean == before.running_mean).all(1)
+            assert same.tolist() == [False, True, False, True, False]
+
+    def test_nearest_limits_them_further(self, some, images, own):
+        some.nearest = 2
+        out = some(images, own, details=True)
+        assert ((out.weights > 0).sum(1) == 2).all()
+        assert (out.weights.gather(1, own.unsqueeze(1)) > 0).all()
+        assert (out.weights[:, [1, 3]] == 0).all()
+
+    def test_equal_weights_are_those_of_the_domains_present(self, some, images, own):
+        some.distance = bne.uniform
+        weights = some(images, own, details=True).weights
+        torch.testing.assert_close(weights[0], weights.new_tensor([1, 0, 1, 0, 1]) / 3)
+        torch.testing.assert_close(some(images, own), some(images, own, details=True).logits)
+
+    def test_evaluation_runs_all(self, net, some, images):
+        assert torch.equal(some.eval()(images), net(images))
+
+
 class TestMixedStatistics:
     @pytest.fixture
     def mixed(self, net):

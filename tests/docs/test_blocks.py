@@ -54,6 +54,23 @@ def _own_loop(names: dict[str, Any], output: str) -> None:
     torch.testing.assert_close(names["photo"](x), branches[:, 2])
 
 
+def _trainers(names: dict[str, Any], output: str) -> None:
+    assert names["sampler"]._batches.step == 8  # told the third epoch, of four steps each
+    for net in (names["net"], names["classifier"].net):
+        branches = net.cpu().eval().branches(torch.rand(4, 3, 32, 32))
+        assert (branches[:, 2] - branches[:, 1]).abs().max() > 1e-4
+
+
+def _segmentation(names: dict[str, Any], output: str) -> None:
+    found, net = names["found"], names["net"]
+    mixed = (found.weights.view(16, 3, 1, 1, 1) * found.branch_logits).sum(1)
+    torch.testing.assert_close(found.logits, mixed)
+    with torch.no_grad():  # each branch is a plain network
+        own = net.to_plain("grey")(names["images"])
+    torch.testing.assert_close(found.branch_logits[:, 1], own)
+    assert names["accuracy"] > 0.95
+
+
 def _quick_start(names: dict[str, Any], output: str) -> None:
     assert "48 images. All is well." in output
     assert Path("runs/default-bne-camera-river-0/analysis/index.html").is_file()
@@ -93,6 +110,8 @@ AFTERWARDS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": _readme,
     "docs/quick-start.md": _quick_start,
     "docs/own-loop.md": _own_loop,
+    "docs/trainers.md": _trainers,
+    "docs/segmentation.md": _segmentation,
     "docs/data.md": _data,
     "docs/training.md": _training,
     "docs/benchmarks.md": _benchmarks,

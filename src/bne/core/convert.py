@@ -21,6 +21,7 @@ def convert(
     mix: Mix = "logits",
     lean: Lean = 0.0,
     nearest: int | None = None,
+    domains_per_step: int | None = None,
     branch_statistics: BranchStatistics = "batch",
     weight_gradient: bool = True,
     max_images: int | None = None,
@@ -53,6 +54,8 @@ def convert(
         nearest: the number of branches run for each image, the nearest ones; None runs all. In
             training they include the image's own branch, whose statistics it defines. With
             "statistics" and "centre" it has no effect in evaluation.
+        domains_per_step: the number of domains that have images in a training batch, if that is not
+            all of them; the branches of these alone are run then. In evaluation it has no effect.
         branch_statistics: what branch k normalizes by in distance training: the "batch" statistics
             of domain k's own images, or its "population" statistics, as Algorithm 1 prints it.
         weight_gradient: whether the gradient flows through the weights and shapes the space of
@@ -77,6 +80,7 @@ def convert(
         mix=mix,
         lean=lean,
         nearest=nearest,
+        domains_per_step=domains_per_step,
         branch_statistics=branch_statistics,
         weight_gradient=weight_gradient,
         max_images=max_images,

@@ -61,6 +61,7 @@ class DomainEnsemble(nn.Module):
         mix: Mix,
         lean: Lean,
         nearest: int | None,
+        domains_per_step: int | None,
         branch_statistics: BranchStatistics,
         weight_gradient: bool,
         max_images: int | None,
@@ -75,6 +76,7 @@ class DomainEnsemble(nn.Module):
         self.distance = distance_registry.get(distance) if isinstance(distance, str) else distance
         self.mix = mix
         self.nearest = _checked_limit("nearest", nearest)
+        self.domains_per_step = _checked_limit("domains_per_step", domains_per_step)
         self.branch_statistics = branch_statistics
         self.weight_gradient = weight_gradient
         self.max_images = _checked_limit("max_images", max_images)
@@ -300,7 +302,7 @@ class DomainEnsemble(nn.Module):
     def _logits(self, images: Tensor, domains: Tensor | None) -> Tensor:
         """The mixture alone; weights that are the same for every image need no instance pass."""
         count = len(self.domains)
-        some = self.nearest is not None and self.nearest < count
+        some = self._run_of_each() < count
         placed = self.training or self.mix != "centre"
         if placed and count > 1 and (self.distance is not uniform or some):
             return self._mixture(images, domains).logits
@@ -403,15 +405,23 @@ class DomainEnsemble(nn.Module):
         weights = inverse_weights(distances.gather(1, chosen))
         return torch.zeros_like(distances).scatter(1, chosen, weights), distances
 
+    def _run_of_each(self) -> int:
+        """The number of branches that each image is run under."""
+        limits = [self.nearest, self.domains_per_step if self.training else None]
+        return min(limit or len(self.domains) for limit in (*limits, len(self.domains)))
+
     def _choose(self, embedding: Embedding, own: Tensor | None) -> Tensor | None:
         """The domains whose branches each image is run under, (N, m), or None for all."""
-        if self.nearest is None or self.nearest >= len(self.domains):
+        number = self._run_of_each()
+        if number == len(self.domains):
             return None
         with torch.no_grad():  # not around nothing: `torch.export.save` refuses that
             distances = self.distance(embedding, self.domain_embeddings().select(embedding.layers))
             if own is not None:
+                if self.domains_per_step is not None:
+                    distances = distances.masked_fill(~_present(own, len(self.domains)), torch.inf)
                 distances = distances.scatter(1, own.unsqueeze(1), -1)
-            return distances.topk(self.nearest, largest=False).indices
+            return distances.topk(number, largest=False).indices
 
     def _branches(self, images: Tensor, chosen: Tensor | None, own: Tensor | None) -> Tensor:
         """Every image under the domains chosen for it, (N, m, classes).
@@ -555,11 +565,14 @@ def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
 
 def _elsewhere(own: Tensor, domains: int) -> Tensor:
     """For each image another of the domains in the batch, (N,), drawn evenly; its own if alone."""
-    each = torch.arange(domains, device=own.device)
-    present = (own.unsqueeze(1) == each).any(0)
     chance = torch.rand(own.shape[0], domains, device=own.device)
-    others = chance.masked_fill(~present, -1).scatter(1, own.unsqueeze(1), -0.5)
+    others = chance.masked_fill(~_present(own, domains), -1).scatter(1, own.unsqueeze(1), -0.5)
     return others.argmax(1)
+
+
+def _present(own: Tensor, domains: int) -> Tensor:
+    """Whether each of the domains has images in the batch, (K,)."""
+    return (own.unsqueeze(1) == torch.arange(domains, device=own.device)).any(0)
 
 
 def _average(uses: list[Moments]) -> Moments:

@@ -71,6 +71,11 @@ class DomainBatchSampler(Sampler[list[int]]):
         """Says which epoch comes next and, to resume in its middle, how many batches are done."""
         self._batches.step = epoch * self._batches.steps_per_epoch + skip
 
+    @property
+    def sampler(self) -> DomainBatchSampler:
+        """Itself: here Lightning looks for what to tell the epoch."""
+        return self
+
     def __len__(self) -> int:
         """Batches left in the epoch."""
         return len(self._batches.rest_of_epoch())

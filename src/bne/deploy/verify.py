@@ -6,9 +6,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bne.data.decoding import UNREADABLE, digest_all
-from bne.data.images import decode
+from bne.data.images import read
+from bne.data.splits import official_split
 from bne.errors import BneError, DataError
-from bne.recipes.inputs import Inputs, official_split
+from bne.recipes.inputs import Inputs
 from bne.recipes.schema import checked, to_recipe
 from bne.training import manifest as manifests
 from bne.training.environment import describe
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from bne.training.folder import Kept
     from bne.training.manifest import Manifest
 
-    Prepare = Callable[[ImageSet, Recipe], PreparedImages]
+    Prepare = Callable[[Inputs], PreparedImages]
 
 MACHINE = ("torch", "torchvision", "timm", "numpy", "device")
 """What of an environment makes the kind of a machine: between two of one kind no digit differs."""
@@ -94,7 +95,7 @@ def verify(
         images: of the data that it was trained on; without any, neither images nor split nor
             scores are checked.
         data: what the images were opened from.
-        prepare: decodes and resizes images as a recipe says.
+        prepare: decodes and resizes the images of a run.
         device: device to score on.
         weights: where the initial weights are, if they lie elsewhere now.
         skip_bad: whether images that cannot be read were left out of the run.
@@ -121,7 +122,7 @@ def verify(
         inputs = _check_images(found, run, recipe, images, data, skip_bad)
         kept = training.kept()
         if inputs and kept and whole:
-            _check_scores(found, run, inputs, prepare(inputs.images, recipe), known, kept, device)
+            _check_scores(found, run, inputs, prepare(inputs), known, kept, device)
         else:
             found.unchecked.append("Scores: what they are of has changed.")
     return Verification(
@@ -206,7 +207,7 @@ def _check_images(
 
 def _readable(file: ImageFile) -> bool:
     try:
-        decode(file.read(), file.name)
+        read(file.read(), file.name)
     except DataError:
         return False
     return True

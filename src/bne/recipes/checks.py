@@ -59,6 +59,8 @@ def check_numbers(recipe: Recipe) -> None:
         raise SettingsError(f"train.warm_up is {train.warm_up}, more than train.epochs.")
     if recipe.patience is not None and not recipe.validation:
         raise SettingsError("patience needs validation, which is 0; hold some images out.")
+    if recipe.shrinkage and not recipe.exact_statistics:
+        raise SettingsError("shrinkage needs exact_statistics, which is false; set it to true.")
     if recipe.per_domain % recipe.accumulate:
         raise SettingsError(
             f"per_domain is {recipe.per_domain}, which accumulate={recipe.accumulate} does not "
@@ -138,6 +140,12 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
         raise SettingsError(f"method: {error}.") from None
     if recipe.lean not in ("auto", 0) and not method.can_lean:
         raise SettingsError(f"lean: method {recipe.method} does not lean; leave it out.")
+    if recipe.domains_per_step is not None and method.uses_target:
+        raise SettingsError(
+            f"domains_per_step: method {recipe.method} needs the target in each step; leave it out."
+        )
+    if recipe.domains_per_step is not None and recipe.options.get("branch_loss"):
+        raise SettingsError("options.branch_loss is of all branches; leave domains_per_step out.")
     hints = _option_types(method)
     for name, value in recipe.options.items():
         try:

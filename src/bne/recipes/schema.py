@@ -99,6 +99,8 @@ class Recipe:
             weights that come without them.
         seed: of the new layers' weights, batches, augmentation and split.
         per_domain: images of each source domain in a step, over all processes.
+        domains_per_step: source domains in a step, drawn evenly, and branches trained in it;
+            None takes all.
         accumulate: into how many equal parts a step's images are cut, to save memory; each domain
             batch is cut, so batch-norm statistics are those of the parts.
         epoch: steps in an epoch, as `bne.data.batches.DomainBatches` takes it.
@@ -126,6 +128,8 @@ class Recipe:
         averaging: of weights.
         exact_statistics: whether the population statistics are recomputed over the source images
             after training.
+        shrinkage: the number of images at which a domain's statistics, as measured after training,
+            are half its own and half the average domain's; 0 takes each domain's own.
         lean: how far images lean on their own statistics when the trained network is used, 0 to 1;
             "auto" takes the shares that the method has learned or, if it learns none, the largest
             up to 0.1, or 0.2 for methods trained to lean, that costs held-out source images no more
@@ -144,6 +148,7 @@ class Recipe:
     calibrate: bool = False
     seed: int = 0
     per_domain: int = 16
+    domains_per_step: int | None = None
     accumulate: int = 1
     epoch: Literal["largest", "smallest"] | int = "largest"
     validation: Literal["auto", "official"] | float = "auto"
@@ -161,6 +166,7 @@ class Recipe:
     train: Phase = field(default_factory=lambda: Phase(20, 6, schedule=Schedule("cosine")))
     averaging: Averaging = field(default_factory=Averaging)
     exact_statistics: bool = True
+    shrinkage: float = 0.0
     lean: Literal["auto"] | float = "auto"
     patience: int | None = None
 
@@ -202,8 +208,12 @@ RETIRED = ("head.warm_up",)  # what earlier versions wrote and no run ever heede
 
 _LIMITS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
     ("head_factor clip", lambda x: x > 0, "above 0"),
-    ("weight_decay seed", lambda x: x >= 0, "at least 0"),
-    ("per_domain accumulate size resize channels patience", lambda x: x >= 1, "at least 1"),
+    ("weight_decay seed shrinkage", lambda x: x >= 0, "at least 0"),
+    (
+        "per_domain domains_per_step accumulate size resize channels patience",
+        lambda x: x >= 1,
+        "at least 1",
+    ),
     ("momentum validation", lambda x: 0 <= x < 1, "at least 0 and below 1"),
     ("lean", lambda x: 0 <= x <= 1, "at least 0 and at most 1"),
     ("decay tail", lambda x: 0 < x <= 1, "above 0 and at most 1"),

@@ -35,6 +35,7 @@ FIRST: dict[str, Any] = {
     "calibrate": False,
     "seed": 0,
     "per_domain": 16,
+    "domains_per_step": None,
     "accumulate": 1,
     "epoch": "largest",
     "validation": "auto",
@@ -52,6 +53,7 @@ FIRST: dict[str, Any] = {
     "train": {"epochs": 60, "warm_up": 20, **_PHASE},
     "averaging": {"name": None, "decay": 0.999, "tail": 0.25},
     "exact_statistics": False,
+    "shrinkage": 0.0,
     "patience": None,
 }
 

@@ -270,9 +270,16 @@ class PhaseTraining:
         """Sets the running statistics to those of the training images, or of so many batches."""
         runtime, recipe = self._runtime, self._runtime.recipe
         per_domain = max(1, recipe.per_domain // recipe.accumulate)
-        batches = list(draw(self.members, per_domain, recipe.seed, steps))
+        batches = list(draw(self.members, per_domain, recipe.seed, steps, recipe.domains_per_step))
         seed_generators(runtime.device, recipe.seed, "statistics")
-        recompute(self.method, batches, runtime.images, runtime.device, runtime.autocast)
+        recompute(
+            self.method,
+            batches,
+            runtime.images,
+            runtime.device,
+            runtime.autocast,
+            recipe.shrinkage,
+        )
 
     def is_finite(self) -> bool:
         """Whether all weights are numbers."""

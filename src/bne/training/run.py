@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from bne.core.ensemble import DomainEnsemble
 from bne.errors import TrainingError
 from bne.methods import create
 from bne.models import build, calibrate_batch_norm, origin
@@ -249,6 +250,8 @@ def _make_method(runtime: Runtime, model: nn.Module) -> Method:
         method = create(recipe.method, model, runtime.domains, recipe.options)
     except ValueError as error:
         raise TrainingError(f"method {recipe.method}: {error}.") from error
+    if isinstance(method.net, DomainEnsemble):
+        method.net.domains_per_step = recipe.domains_per_step
     if runtime.processes.count > 1:
         synchronise(method)
     _place(method, runtime)

@@ -124,7 +124,12 @@ class Runtime:
             precision,
             _autocast(precision, processes.device),
             find(recipe.method).method.uses_target,
-            DomainBatches(inputs.train, recipe.per_domain, epoch=recipe.epoch).steps_per_epoch,
+            DomainBatches(
+                inputs.train,
+                recipe.per_domain,
+                epoch=recipe.epoch,
+                domains_per_step=recipe.domains_per_step,
+            ).steps_per_epoch,
         )
 
     @property
@@ -157,6 +162,7 @@ class Runtime:
 
     def batches(self, members: Mapping[str, Sequence[int]], step: int) -> DomainBatches:
         """This process's batches from a step on."""
+        some = self.recipe.domains_per_step
         batches = DomainBatches(
             members,
             self.recipe.per_domain,
@@ -165,6 +171,7 @@ class Runtime:
             rank=self.processes.rank,
             world_size=self.processes.count,
             labels=self.inputs.train_labels if self.recipe.balance == "sampling" else None,
+            domains_per_step=None if some is None else min(some, len(members)),
         )
         batches.step = step
         return batches
