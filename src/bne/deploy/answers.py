@@ -5,14 +5,14 @@ This file needs NumPy alone: an exported model is used without torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COLDEST, HOTTEST = 0.1, 10.0  # held-out images that are all classified correctly set no limit
 STEPS = 60
 GOLDEN = (5**0.5 - 1) / 2
+MOST, DIGITS = 500, 4  # of vectors: images of each domain, and decimals
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,9 @@ class Calibration:
         calibrated_loss: the same at `temperature`.
         percentiles: the 0th to the 100th percentile of their distance to the nearest domain; empty
             if the model measures no distances.
+        columns: names of the domains that `vectors` measure from.
+        vectors: by domain, for some of its images the logarithms of their distances to `columns`;
+            `bne.deploy.monitor` compares new images with them.
     """
 
     images: int = 0
@@ -44,15 +48,26 @@ class Calibration:
     loss: float | None = None
     calibrated_loss: float | None = None
     percentiles: tuple[float, ...] = ()
+    columns: tuple[str, ...] = ()
+    vectors: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, logits: Floats, labels: NDArray[np.int64], distances: Floats | None) -> Calibration:
+    def of(
+        cls,
+        logits: Floats,
+        labels: NDArray[np.int64],
+        distances: Floats | None,
+        columns: Sequence[str] = (),
+        members: Mapping[str, slice] | None = None,
+    ) -> Calibration:
         """Measures N held-out images.
 
         Args:
             logits: (N, classes).
             labels: (N,), the true classes.
             distances: (N, K), from each image to each domain, if the model measures any.
+            columns: names of these K domains.
+            members: which of the images are of which source domain, by name.
         """
         if not len(labels):
             return cls()
@@ -61,14 +76,38 @@ class Calibration:
         usual: tuple[float, ...] = ()
         if distances is not None:
             nearest = distances.min(1).astype(np.float64)
-            usual = tuple(np.percentile(nearest, np.arange(101)).tolist())
+            usual = percentiles(nearest)
+        own = members if members and distances is not None else {}
+        vectors = {name: log_vectors(distances[rows]) for name, rows in own.items()}  # type: ignore[index]
         before, after = (mean_loss(logits / t, labels) for t in (1.0, temperature))
-        return cls(len(labels), temperature, before, after, usual)
+        told = len(labels), temperature, before, after, usual
+        return cls(*told, tuple(columns) if vectors else (), vectors)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Calibration:
         """What `dataclasses.asdict` gave, also after JSON."""
-        return cls(**{**fields, "percentiles": tuple(fields["percentiles"])})
+        names = {key: tuple(fields.get(key, ())) for key in ("percentiles", "columns")}
+        return cls(**{**fields, **names})
+
+    def without(self, domain: str, enrolled: Collection[str]) -> Calibration:
+        """What is left when a model forgets a domain.
+
+        Args:
+            domain: to forget.
+            enrolled: domains without a column, none of which percentiles were measured on.
+        """
+        vectors = {name: own for name, own in self.vectors.items() if name != domain}
+        if domain in enrolled:
+            return replace(self, vectors=vectors)
+        kept = [place for place, name in enumerate(self.columns) if name != domain]
+        vectors = {name: np.asarray(own)[:, kept].tolist() for name, own in vectors.items()}
+        every = [np.exp(np.min(own, 1)) for name, own in vectors.items() if name not in enrolled]
+        return replace(
+            self,
+            columns=tuple(self.columns[place] for place in kept),
+            vectors=vectors,
+            percentiles=percentiles(np.concatenate(every)) if every else (),
+        )
 
     def probabilities(self, logits: Floats) -> Floats:
         """(N, classes), from logits of that shape."""
@@ -84,6 +123,25 @@ class Calibration:
             return None
         found: Floats = np.interp(distances.min(1), self.percentiles, np.arange(101.0))
         return found
+
+
+def percentiles(distances: Floats) -> tuple[float, ...]:
+    """The 0th to the 100th percentile of some distances."""
+    return tuple(np.percentile(distances, np.arange(101)).tolist())
+
+
+def logarithms(distances: Floats) -> Floats:
+    """Of distances, finite at 0 too."""
+    smallest = np.finfo(np.float32).tiny
+    found: Floats = np.log(np.maximum(distances.astype(np.float64), smallest))
+    return found
+
+
+def log_vectors(distances: Floats) -> list[list[float]]:
+    """What a calibration keeps of (N, K) distances: logarithms of at most `MOST` rows."""
+    rows = np.linspace(0, len(distances) - 1, min(MOST, len(distances))).round().astype(int)
+    found: list[list[float]] = logarithms(distances[rows]).round(DIGITS).tolist()
+    return found
 
 
 def fit_temperature(logits: Floats, labels: NDArray[np.int64]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from bne.methods import DSON, DeepAll, DNet
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -165,25 +166,29 @@ def weighs(method: Method) -> bool:
     return bool(branches(method)) and getattr(method.net, "mix", None) != "centre"
 
 
-def calibrate(engine: Engine, feed: Feed, numbers: Sequence[int]) -> Calibration:
+def calibrate(engine: Engine, feed: Feed, members: Mapping[str, Sequence[int]]) -> Calibration:
     """Measures probabilities and distances on held-out images.
 
     Args:
         engine: the trained model.
         feed: all images, on the engine's device.
-        numbers: of the held-out ones.
+        members: numbers of the held-out ones, by domain.
     """
-    if not len(numbers):
+    numbers = [number for own in members.values() for number in own]
+    if not numbers:
         return Calibration()
+    ends = [*accumulate(map(len, members.values()), initial=0)]
+    rows = {name: slice(*own) for name, own in zip(members, pairwise(ends), strict=True)}
     shown = feed.gather(batches(torch.as_tensor(numbers)))
     parts = [(engine.look(images), labels.cpu().numpy()) for images, labels in shown]
     seen = Seen.cat([seen for seen, _ in parts])
     labels = np.concatenate([labels for _, labels in parts])
-    return Calibration.of(seen.logits, labels, seen.distances)
+    known = branches(engine.method)
+    return Calibration.of(seen.logits, labels, seen.distances, known, rows)
 
 
 def calibrate_run(trained: Trained) -> dict[str, Any]:
     """What a run records of its network for use: how it does on the sources' held-out images."""
-    held_out = [number for split in trained.splits.values() for number in split.validation]
+    held_out = {n: split.validation for n, split in trained.splits.items() if split.validation}
     engine = Engine(trained.method, trained.transform, trained.device)
     return {"calibration": asdict(calibrate(engine, trained.feed, held_out))}

@@ -17,6 +17,7 @@ import torch
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.data.decoding import in_threads
 from bne.data.transform import upload
+from bne.deploy.answers import log_vectors
 from bne.deploy.bundle import Bundle
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.bne import BNE
@@ -77,7 +78,12 @@ def enroll(
     enrolled = {**model.enrolled, name: {**told, "central": recenter}}
     where = model.central if recenter else len(model.branches)
     names = [*model.branches[:where], name, *model.branches[where:]]
-    return _arranged(method, replace(model, branches=tuple(names), enrolled=enrolled))
+    scale = model.calibration
+    if scale.vectors:
+        vectors = _vectors(engine, images, [model.branches.index(own) for own in scale.columns])
+        scale = replace(scale, vectors={**scale.vectors, name: vectors})
+    found = replace(model, branches=tuple(names), enrolled=enrolled, calibration=scale)
+    return _arranged(method, found)
 
 
 def forget(engine: Engine, model: Manifest, name: str) -> Bundle:
@@ -95,7 +101,20 @@ def forget(engine: Engine, model: Manifest, name: str) -> Bundle:
         raise SettingsError(f"{name!r} is the model's last domain, which it cannot do without.")
     names = tuple(own for own in model.branches if own != name)
     enrolled = {own: told for own, told in model.enrolled.items() if own != name}
-    return _arranged(method, replace(model, branches=names, enrolled=enrolled))
+    scale = model.calibration.without(name, model.enrolled)
+    found = replace(model, branches=names, enrolled=enrolled, calibration=scale)
+    return _arranged(method, found)
+
+
+def _vectors(engine: Engine, images: Sequence[Read], columns: list[int]) -> list[list[float]]:
+    """What the calibration keeps of the new domain: where it lies among those trained on."""
+    found = []
+    for start in range(0, len(images), engine.batch):
+        part = images[start : start + engine.batch]
+        seen = engine(np.stack(list(in_threads(lambda read: read(), part))))
+        assert seen.distances is not None
+        found.append(seen.distances[:, columns])
+    return log_vectors(np.concatenate(found))
 
 
 def _copied(method: Method, model: Manifest) -> BNE:
