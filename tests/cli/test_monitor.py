@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 import bne as library
-from bne.deploy.answers import log_vectors
+from bne.deploy.reference import Reference
 from tests.cli.command import bne, refusal
 from tests.report.pages import HOSTILE, Reader, fits, opened
 
@@ -26,8 +26,9 @@ def folder(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows dark noise; 48 images of it, then 32 of bright noise, an hour apart."""
     folder = tmp_path_factory.mktemp("watched")
     model = library.load(runs["bne"], "cpu")
-    usual = log_vectors(model.predict(noise(60, 80, 1)).distances)
-    scale = replace(model.info.calibration, vectors={"art": usual})
+    seen = model.predict(noise(60, 80, 1)).seen
+    usual = Reference.of(seen.by_layer, seen.distances, model.domains, {"dark": slice(None)})
+    scale = replace(model.info.calibration, reference=usual)
     model.info = replace(model.info, calibration=scale)
     model.save(folder / "model.bne")
     pictures = [*noise(48, 80, 2), *noise(32, 255, 3)]
@@ -93,10 +94,11 @@ def test_unreadable_images_are_left_out(folder: Path, here: Path) -> None:
 def test_refusals(folder: Path, runs: Runs, here: Path) -> None:
     images = folder / "images"
     assert "measures no distances" in refusal("monitor", runs["deepall"], images)
-    assert "fewer than 4 held-out" in refusal("monitor", runs["bne"], images)
+    assert "fewer than 3 held-out" in refusal("monitor", runs["bne"], images)
     assert "at least 8" in refusal("monitor", folder / "model.bne", images, "--window", 3)
     assert "is no .csv" in refusal("monitor", folder / "model.bne", images, "--time", "taken")
     assert "EXIF" in refusal("monitor", folder / "model.bne", images, "--time", "exif")
+    assert "exported" in refusal("monitor", "model.onnx", images)
     (here / "page").mkdir()
     assert "is a folder" in refusal(
         "monitor", folder / "model.bne", images, "--report", here / "page"

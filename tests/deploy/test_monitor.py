@@ -1,7 +1,8 @@
 """Windows of images against what a model knows: levels, power, and what is kept."""
 
 import io
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import bne
 from bne.deploy.answers import Answers, Calibration, Seen
 from bne.deploy.monitor import Known, Watch, summary
 from bne.deploy.pictures import Picture, find_pictures
+from bne.deploy.reference import AXES, PER_AXIS, Reference
 from bne.deploy.times import sort_by_time
 from bne.errors import DataError, SettingsError
 
@@ -32,18 +34,17 @@ def known(runs: Runs):
     """The manifest of a model that knows three domains from 80 to 150 held-out images each."""
     rng = np.random.default_rng(0)
     made = {name: vectors(name, n, rng) for name, n in zip(CENTRES, (80, 100, 150), strict=True)}
-    scale = Calibration(
-        images=330,
-        percentiles=tuple(np.arange(101.0)),
-        columns=tuple(CENTRES),
-        vectors={name: own.tolist() for name, own in made.items()},
-    )
+    own = {name: float(np.array(CENTRES[name])[k]) for k, name in enumerate(CENTRES)}
+    kept = {name: own.tolist() for name, own in made.items()}
+    reference = Reference(tuple(CENTRES), [0.0] * 3, np.eye(3).tolist(), kept, own)
+    scale = Calibration(images=330, percentiles=tuple(np.arange(101.0)), reference=reference)
     model = bne.load(runs["bne"], "cpu").info
     return replace(model, branches=tuple(CENTRES), calibration=scale)
 
 
 def answers(known, own: np.ndarray) -> Answers:
-    return Answers(known, Seen(np.zeros((len(own), 2)), None, np.exp(own)))
+    distances = np.exp(own)  # at the one layer
+    return Answers(known, Seen(np.zeros((len(own), 2)), None, distances, distances[:, None]))
 
 
 def test_p_values_are_hotellings_where_the_domain_is_known_well() -> None:
@@ -122,42 +123,64 @@ def test_what_cannot_be_watched_is_one_sentence(known, runs: Runs) -> None:
         (known, {"alarm": 0.0}, "between 0 and 1"),
         (replace(known, calibration=Calibration()), {}, "bundle --data"),
         (replace(known, distance=None), {}, "measures no distances"),
-        (bne.load(runs["bne"], "cpu").info, {}, "fewer than 4 held-out"),
+        (bne.load(runs["bne"], "cpu").info, {}, "fewer than 3 held-out"),
     ):
         with pytest.raises(SettingsError, match=words):
             Watch(model, **options)
 
 
-def test_a_run_keeps_what_monitoring_needs(runs: Runs, tmp_path: Path) -> None:
+def test_a_run_keeps_what_monitoring_needs(runs: Runs) -> None:
     model = bne.load(runs["bne"] / "model.bne", "cpu")
-    scale = model.info.calibration
-    assert scale.columns == ("art", "sketch")
-    assert {name: len(own) for name, own in scale.vectors.items()} == {"art": 2, "sketch": 2}
-    nearest = np.exp([min(row) for own in scale.vectors.values() for row in own])
-    np.testing.assert_allclose(
-        np.sort(nearest)[[0, -1]], np.array(scale.percentiles)[[0, -1]], 1e-3
-    )
+    kept = model.info.calibration.reference
+    assert kept.columns == ("art", "sketch")
+    assert {name: len(own) for name, own in kept.vectors.items()} == {"art": 2, "sketch": 2}
+    seen = model.predict(sorted(runs["data"].glob("art/*/*.png"))).seen
+    np.testing.assert_allclose(seen.by_layer.sum(1), seen.distances, rtol=1e-4)
+
+
+def test_vectors_are_principal_components() -> None:
+    """Against scikit-learn's, of the same standardized logarithms."""
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(6)
+    by_layer = np.exp(rng.normal(size=(130, 5, 3)) @ MIX)
+    members = {"art": slice(0, 70), "photo": slice(70, 130)}
+    made = Reference.of(by_layer, by_layer.sum(1), list(CENTRES), members)
+    assert len(made.axes) == min(AXES, 60 // PER_AXIS)
+    values = StandardScaler().fit_transform(np.log(by_layer).reshape(130, -1))
+    expected = PCA(len(made.axes), svd_solver="full").fit_transform(values)
+    found = np.concatenate([*made.vectors.values()])
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=2e-3)
+    np.testing.assert_allclose(made.place(by_layer, list(CENTRES)), found, atol=1e-4)
+    more = np.concatenate([by_layer[:, :, ::-1], by_layer[:, :, :1]], 2)  # in another order
+    names = [*reversed(CENTRES), "new"]
+    np.testing.assert_allclose(made.place(more, names), found, atol=1e-4)
+    few = Reference.of(by_layer, by_layer.sum(1), list(CENTRES), {"art": slice(0, 17)})
+    assert len(few.axes) == 3
+    assert Reference.from_dict(json.loads(json.dumps(asdict(few)))) == few
 
 
 def test_what_was_enrolled_is_known_from_then_on(runs: Runs) -> None:
     model = bne.load(runs["bne"], "cpu")
-    noise = np.random.default_rng(0).integers(0, 255, (96, 40, 40, 3), np.uint8)
-    first, second = noise[:48], noise[48:]
-    scale = model.info.calibration
-    spread = np.random.default_rng(1).normal(size=(20, 2)) * 0.05
-    usual = {name: (np.mean(own, 0) + spread).tolist() for name, own in scale.vectors.items()}
-    model.info = replace(model.info, calibration=replace(scale, vectors=usual))
-    assert model.monitor(window=48).add(second).alarm
-    enrolled = model.enroll("noise", first)
+    noise = np.random.default_rng(0).integers(0, 255, (176, 40, 40, 3), np.uint8)
+    noise[:80] //= 2
+    seen = model.predict(noise[:80]).seen
+    usual = Reference.of(seen.by_layer, seen.distances, model.domains, {"dark": slice(None)})
+    scale = replace(model.info.calibration, reference=usual)
+    model.info = replace(model.info, calibration=scale)
+    bright = noise[80:128], noise[128:]
+    assert model.monitor(window=48).add(bright[1]).alarm
+    enrolled = model.enroll("bright", bright[0])
     watch = enrolled.monitor(window=48)
-    assert watch.domains == ("art", "sketch", "noise")
-    state = watch.add(second, datetime(2026, 5, 1))
+    assert watch.domains == ("dark", "bright")
+    state = watch.add(bright[1], datetime(2026, 5, 1))
     assert not state.alarm
-    assert state.window.nearest == "noise"
-    assert enrolled.forget("noise").info == model.info
-    kept = enrolled.forget("art").info.calibration
-    assert (kept.columns, set(kept.vectors)) == (("sketch",), {"sketch", "noise"})
-    assert len(kept.percentiles) == 101
+    assert state.window.nearest == "bright"
+    assert state.window.farther == pytest.approx(1, abs=0.1)
+    assert enrolled.forget("bright").info == model.info
+    kept = enrolled.forget("art").info.calibration  # distances to it are not known any more
+    assert (kept.reference, kept.percentiles) == (None, ())
 
 
 def test_images_come_in_the_order_of_their_times(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from bne.cli import common
 from bne.cli.predict import UNREADABLE
+from bne.errors import SettingsError
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -30,10 +31,7 @@ EXAMPLES = 8
 
 def monitor(
     model: Annotated[
-        Path,
-        typer.Argument(
-            help="A model file, an exported .onnx, or a run's folder.", show_default=False
-        ),
+        Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)
     ],
     images: Annotated[
         list[str],
@@ -70,6 +68,10 @@ def monitor(
     from bne.deploy.predict import open_engine, predict
     from bne.deploy.times import sort_by_time
 
+    if model.suffix.lower() == ".onnx":
+        raise SettingsError(
+            f"{model}: an exported model tells no distances at its layers; name the model file."
+        )
     if report:
         from bne.report.page import chart_library
 
@@ -179,7 +181,7 @@ def _write(
         alarm=watch.alarm,
         size=watch.window,
         domains=watch.domains,
-        held_out=sum(map(len, known.calibration.vectors.values())),
+        held_out=known.calibration.images,
         examples={
             kind: [(pictures[n].name, pictures[n].read) for n in numbers]
             for kind, numbers in examples.items()

@@ -5,14 +5,16 @@ This file needs NumPy alone: an exported model is used without torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bne.deploy.reference import Reference
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 COLDEST, HOTTEST = 0.1, 10.0  # held-out images that are all classified correctly set no limit
 STEPS = 60
 GOLDEN = (5**0.5 - 1) / 2
-MOST, DIGITS = 500, 4  # of vectors: images of each domain, and decimals
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,8 @@ class Calibration:
         calibrated_loss: the same at `temperature`.
         percentiles: the 0th to the 100th percentile of their distance to the nearest domain; empty
             if the model measures no distances.
-        columns: names of the domains that `vectors` measure from.
-        vectors: by domain, for some of its images the logarithms of their distances to `columns`;
-            `bne.deploy.monitor` compares new images with them.
+        reference: where these images lie among the domains, for `bne.deploy.monitor`; None if the
+            model measures no distances.
     """
 
     images: int = 0
@@ -48,8 +48,7 @@ class Calibration:
     loss: float | None = None
     calibrated_loss: float | None = None
     percentiles: tuple[float, ...] = ()
-    columns: tuple[str, ...] = ()
-    vectors: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    reference: Reference | None = None
 
     @classmethod
     def of(
@@ -57,8 +56,7 @@ class Calibration:
         logits: Floats,
         labels: NDArray[np.int64],
         distances: Floats | None,
-        columns: Sequence[str] = (),
-        members: Mapping[str, slice] | None = None,
+        reference: Reference | None = None,
     ) -> Calibration:
         """Measures N held-out images.
 
@@ -66,8 +64,7 @@ class Calibration:
             logits: (N, classes).
             labels: (N,), the true classes.
             distances: (N, K), from each image to each domain, if the model measures any.
-            columns: names of these K domains.
-            members: which of the images are of which source domain, by name.
+            reference: made of the same images.
         """
         if not len(labels):
             return cls()
@@ -76,38 +73,17 @@ class Calibration:
         usual: tuple[float, ...] = ()
         if distances is not None:
             nearest = distances.min(1).astype(np.float64)
-            usual = percentiles(nearest)
-        own = members if members and distances is not None else {}
-        vectors = {name: log_vectors(distances[rows]) for name, rows in own.items()}  # type: ignore[index]
+            usual = tuple(np.percentile(nearest, np.arange(101)).tolist())
         before, after = (mean_loss(logits / t, labels) for t in (1.0, temperature))
-        told = len(labels), temperature, before, after, usual
-        return cls(*told, tuple(columns) if vectors else (), vectors)
+        return cls(len(labels), temperature, before, after, usual, reference)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Calibration:
         """What `dataclasses.asdict` gave, also after JSON."""
-        names = {key: tuple(fields.get(key, ())) for key in ("percentiles", "columns")}
-        return cls(**{**fields, **names})
-
-    def without(self, domain: str, enrolled: Collection[str]) -> Calibration:
-        """What is left when a model forgets a domain.
-
-        Args:
-            domain: to forget.
-            enrolled: domains without a column, none of which percentiles were measured on.
-        """
-        vectors = {name: own for name, own in self.vectors.items() if name != domain}
-        if domain in enrolled:
-            return replace(self, vectors=vectors)
-        kept = [place for place, name in enumerate(self.columns) if name != domain]
-        vectors = {name: np.asarray(own)[:, kept].tolist() for name, own in vectors.items()}
-        every = [np.exp(np.min(own, 1)) for name, own in vectors.items() if name not in enrolled]
-        return replace(
-            self,
-            columns=tuple(self.columns[place] for place in kept),
-            vectors=vectors,
-            percentiles=percentiles(np.concatenate(every)) if every else (),
-        )
+        own = {**fields, "percentiles": tuple(fields["percentiles"])}
+        if own.get("reference"):
+            own["reference"] = Reference.from_dict(own["reference"])
+        return cls(**own)
 
     def probabilities(self, logits: Floats) -> Floats:
         """(N, classes), from logits of that shape."""
@@ -123,25 +99,6 @@ class Calibration:
             return None
         found: Floats = np.interp(distances.min(1), self.percentiles, np.arange(101.0))
         return found
-
-
-def percentiles(distances: Floats) -> tuple[float, ...]:
-    """The 0th to the 100th percentile of some distances."""
-    return tuple(np.percentile(distances, np.arange(101)).tolist())
-
-
-def logarithms(distances: Floats) -> Floats:
-    """Of distances, finite at 0 too."""
-    smallest = np.finfo(np.float32).tiny
-    found: Floats = np.log(np.maximum(distances.astype(np.float64), smallest))
-    return found
-
-
-def log_vectors(distances: Floats) -> list[list[float]]:
-    """What a calibration keeps of (N, K) distances: logarithms of at most `MOST` rows."""
-    rows = np.linspace(0, len(distances) - 1, min(MOST, len(distances))).round().astype(int)
-    found: list[list[float]] = logarithms(distances[rows]).round(DIGITS).tolist()
-    return found
 
 
 def fit_temperature(logits: Floats, labels: NDArray[np.int64]) -> float:
@@ -179,11 +136,13 @@ class Seen(NamedTuple):
         logits: (N, classes).
         weights: (N, K), of the branches; None for methods that have none.
         distances: (N, K), from each image to each domain; None if they are not measured.
+        by_layer: (N, L, K), the same at each of L layers alone.
     """
 
     logits: Floats
     weights: Floats | None = None
     distances: Floats | None = None
+    by_layer: Floats | None = None
 
     @classmethod
     def cat(cls, parts: Sequence[Seen]) -> Seen:
@@ -235,7 +194,7 @@ class Answers:
     @cached_property
     def nearest_domains(self) -> tuple[str, ...] | None:
         """The name of each image's nearest domain, or of that with the largest weight."""
-        _, weights, distances = self.seen
+        weights, distances = self.seen.weights, self.seen.distances
         if weights is None:
             return None
         order = weights if distances is None else -distances

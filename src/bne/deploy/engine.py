@@ -18,6 +18,7 @@ from bne.core.prediction import Prediction
 from bne.core.together import Together
 from bne.data.transform import upload
 from bne.deploy.answers import Calibration, Seen
+from bne.deploy.reference import Reference
 from bne.errors import DataError, SettingsError
 from bne.inspection.observe import branches
 from bne.methods import DSON, DeepAll, DNet
@@ -107,7 +108,7 @@ class Engine:
             DataError: An answer is not finite.
         """
         with self._together or nullcontext():
-            said = explained(self.method, self.transform(images), places=places)
+            said = _told(self.method, self.transform(images), places=places)
         found = tuple(None if part is None else part.float().cpu().numpy() for part in said)
         seen = Seen(*found)  # type: ignore[arg-type]
         if not np.isfinite(seen.logits).all():
@@ -129,17 +130,29 @@ def explained(
         places: whether weights and distances are wanted. The centre does without the pass that
             measures them.
     """
+    return _told(method, images, places=places, by_layer=False)[:3]
+
+
+def _told(
+    method: Method, images: Tensor, *, places: bool, by_layer: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The same, and (N, L, K) distances at each layer."""
     explain: Any = getattr(method, "explain", None)
     if explain is None or not (places or weighs(method)):
-        return method.predict(images), None, None
+        return method.predict(images), None, None, None
     told = explain(images)
     if not isinstance(told, Prediction):
-        return told.logits, told.weights, None
-    distances, net = told.distances, method.net
-    if net.distance is uniform:  # which is the same everywhere and tells no nearest domain
-        known: Any = net.domain_embeddings()  # type: ignore[operator]
-        distances = wasserstein(told.embedding, known)
-    return told.logits, told.weights, distances
+        return told.logits, told.weights, None, None
+    net: Any = method.net
+    distances, distance, points = told.distances, net.distance, told.embedding
+    if distance is uniform:  # which is the same everywhere and tells no nearest domain
+        distance = wasserstein
+        distances = distance(points, net.domain_embeddings())
+    if not (places and by_layer):
+        return told.logits, told.weights, distances, None
+    known = net.domain_embeddings()
+    alone = [distance(points.select([name]), known.select([name])) for name in points.layers]
+    return told.logits, told.weights, distances, torch.stack(alone, 1)
 
 
 def _with_domain_layers(method: Method) -> Method:
@@ -183,8 +196,11 @@ def calibrate(engine: Engine, feed: Feed, members: Mapping[str, Sequence[int]]) 
     parts = [(engine.look(images), labels.cpu().numpy()) for images, labels in shown]
     seen = Seen.cat([seen for seen, _ in parts])
     labels = np.concatenate([labels for _, labels in parts])
-    known = branches(engine.method)
-    return Calibration.of(seen.logits, labels, seen.distances, known, rows)
+    reference = None
+    if seen.by_layer is not None and seen.distances is not None:
+        known = branches(engine.method)
+        reference = Reference.of(seen.by_layer, seen.distances, known, rows)
+    return Calibration.of(seen.logits, labels, seen.distances, reference)
 
 
 def calibrate_run(trained: Trained) -> dict[str, Any]:

@@ -1,9 +1,10 @@
 """Whether images still come from a domain that a model knows: one by one, and window by window.
 
-An image is a vector: the logarithms of its distances to the K domains that the model was trained
-on. The same vectors of held-out images of each domain say what is usual there. A window of images
-is tested against every domain: could so far a mean come from it? Only if no domain could have
-given it, the window alarms, so the p-value is the largest of all domains.
+An image is a vector: the logarithms of its distances, at every layer, to the domains that the model
+was trained on, along the principal axes of held-out images (`bne.deploy.reference`). The vectors of
+held-out images of each domain say what is usual there. A window of images is tested against every
+domain: could so far a mean come from it? Only if no domain could have given it, the window alarms,
+so the p-value is the largest of all domains.
 
 The test is Hotelling's, with room for what a finite number of held-out images leaves unknown. Let
 t be the Mahalanobis distance of the two means. The true mean of the domain lies within r of that of
@@ -11,7 +12,7 @@ its n held-out images, with `CONFIDENCE`; so the window's p-value is that of a m
 t - r. With that confidence over the draw of held-out images, a window of known images alarms no
 more often than stated, however often windows are drawn.
 
-This file needs NumPy and SciPy alone: an exported model is monitored without torch.
+This file needs NumPy and SciPy alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bne.deploy.answers import Answers, logarithms
+from bne.deploy.reference import logarithms
 from bne.errors import DataError, SettingsError
 from bne.words import counted
 
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from datetime import datetime
 
-    from bne.deploy.answers import Floats
+    from bne.deploy.answers import Answers
     from bne.deploy.manifest import Manifest
+    from bne.deploy.reference import Floats, Reference
 
-CONFIDENCE = 0.95
-SPARE = 2  # held-out images beyond the number of columns that a covariance needs
+CONFIDENCE = 0.99
+SPARE = 2  # held-out images beyond the number of axes that a covariance needs
 SMALLEST = 8  # images of a last window that is not full
 
 
@@ -41,19 +43,19 @@ class Known:
     """What is usual in one domain.
 
     Args:
-        vectors: (n, K), of held-out images; n is at least K + `SPARE`.
+        vectors: (n, P), of held-out images; n is at least P + `SPARE`.
     """
 
     def __init__(self, vectors: Floats) -> None:
         from scipy.special import fdtri  # type: ignore[import-untyped]
 
         self.images: int = vectors.shape[0]
-        self.columns: int = vectors.shape[1]
+        self.axes: int = vectors.shape[1]
         self.mean = vectors.mean(0)
-        covariance = np.cov(vectors, rowvar=False).reshape(self.columns, self.columns)
+        covariance = np.cov(vectors, rowvar=False).reshape(self.axes, self.axes)
         # A column that hardly varies, or repeats another, must not decide by rounding.
-        ridge = 1e-4 * np.trace(covariance) / self.columns + 1e-8
-        self.precision = np.linalg.inv(covariance + ridge * np.eye(self.columns))
+        ridge = 1e-4 * np.trace(covariance) / self.axes + 1e-8
+        self.precision = np.linalg.inv(covariance + ridge * np.eye(self.axes))
         spread = self._hotelling(1) * fdtri(*self._freedom, CONFIDENCE)
         self.margin = float(np.sqrt(spread / self.images))
         own = self.from_mean(vectors)
@@ -64,21 +66,21 @@ class Known:
 
     @property
     def _freedom(self) -> tuple[int, int]:
-        return self.columns, self.images - self.columns
+        return self.axes, self.images - self.axes
 
     def _hotelling(self, value: float) -> float:
         """T² from F."""
-        n, k = self.images, self.columns
+        n, k = self.images, self.axes
         return value * k * (n - 1) / (n - k)
 
     def from_mean(self, vectors: Floats) -> Floats:
-        """(N,), Mahalanobis distances of vectors, (N, K), from the domain's mean."""
+        """(N,), Mahalanobis distances of vectors, (N, P), from the domain's mean."""
         apart = vectors - self.mean
         found: Floats = np.sqrt(np.einsum("nk,kl,nl->n", apart, self.precision, apart))
         return found
 
     def window_p_value(self, mean: Floats, images: int) -> float:
-        """How probable a mean, (K,), at least so far away is, of so many images of the domain."""
+        """How probable a mean, (P,), at least so far away is, of so many images of the domain."""
         from scipy.special import fdtrc
 
         apart = max(0.0, float(self.from_mean(mean[None])[0]) - self.margin)
@@ -176,9 +178,10 @@ class Watch:
         if not 0 < alarm < 1:
             raise SettingsError(f"alarm {alarm}: choose a p-value between 0 and 1.")
         self.window, self.alarm, self.state = window, alarm, State()
-        self._predict, self._scale, self._names = predict, model.calibration, model.branches
-        vectors = _reference(model)
-        enough = len(model.calibration.columns) + SPARE
+        self._predict, self._names = predict, model.branches
+        self._reference = _reference(model)
+        vectors = {name: np.asarray(own) for name, own in self._reference.vectors.items()}
+        enough = len(self._reference.axes) + SPARE
         self._known = {name: Known(own) for name, own in vectors.items() if len(own) >= enough}
         self.domains = tuple(self._known)
         self.left_out = tuple(name for name in vectors if name not in self._known)
@@ -187,8 +190,7 @@ class Watch:
                 f"Each domain has fewer than {enough} held-out images, too few to tell what is "
                 "usual; train with a larger validation share."
             )
-        self._columns = [model.branches.index(name) for name in model.calibration.columns]
-        self._waiting: list[tuple[Floats, datetime | None]] = []
+        self._waiting: list[tuple[Floats, Floats, datetime | None]] = []
         self._tested = 0  # images
 
     def add(self, images: Any, time: datetime | Sequence[datetime | None] | None = None) -> State:
@@ -208,16 +210,18 @@ class Watch:
 
     def take(self, answers: Answers, times: Sequence[datetime | None] | None = None) -> State:
         """The same as `add`, from what a model has said of images."""
+        count = len(answers)
+        if times is not None and len(times) != count:
+            raise DataError(f"{count} images need as many times, not {len(times)}.")
+        vectors = self._vectors(answers)
         assert answers.distances is not None
-        rows = logarithms(answers.distances)
-        if times is not None and len(times) != len(rows):
-            raise DataError(f"{len(rows)} images need as many times, not {len(times)}.")
+        whole = logarithms(answers.distances)
         tested = []
-        for row, time in zip(rows, times or [None] * len(rows), strict=True):
-            self._waiting.append((row, time))
+        for row in zip(vectors, whole, times or [None] * count, strict=True):
+            self._waiting.append(row)
             if len(self._waiting) == self.window:
                 tested.append(self._test())
-        return self._moved(len(rows), tested)
+        return self._moved(count, tested)
 
     def finish(self) -> State:
         """Tests what waits for a full window, if it is not too little."""
@@ -225,24 +229,24 @@ class Watch:
 
     def p_values(self, answers: Answers) -> Floats:
         """(N,), of each image alone: the share of images of a known domain that lie as far off."""
-        assert answers.distances is not None
-        vectors = logarithms(answers.distances)[:, self._columns]
+        vectors = self._vectors(answers)
         found: Floats = np.max([own.image_p_values(vectors) for own in self._known.values()], 0)
         return found
 
+    def _vectors(self, answers: Answers) -> Floats:
+        assert answers.seen.by_layer is not None
+        return self._reference.place(answers.seen.by_layer, self._names)
+
     def _test(self) -> Window:
-        rows, times = zip(*self._waiting, strict=True)
+        rows, whole, times = zip(*self._waiting, strict=True)
         self._waiting.clear()
         first = self._tested
         self._tested += len(rows)
-        mean = np.mean(rows, 0)
-        vector = mean[self._columns]
+        vector, mean = np.mean(rows, 0), np.mean(whole, 0)
         found = {n: own.window_p_value(vector, len(rows)) for n, own in self._known.items()}
         p_value = max(found.values())
         nearest = self._names[int(mean.argmin())]
-        usual = None
-        if nearest in self._known and nearest in self._scale.columns:
-            usual = self._known[nearest].mean[self._scale.columns.index(nearest)]
+        usual = self._reference.usual.get(nearest)
         return Window(
             first=first,
             images=len(rows),
@@ -291,19 +295,19 @@ def summary(state: State, windows: Sequence[Window]) -> str:
     )
 
 
-def _reference(model: Manifest) -> dict[str, Floats]:
-    """The vectors that a model keeps, (n, K) of each domain.
+def _reference(model: Manifest) -> Reference:
+    """What a model keeps of held-out images.
 
     Raises:
-        SettingsError: It measures no distances, or keeps none.
+        SettingsError: It measures no distances, or keeps nothing.
     """
     if model.distance is None:
         raise SettingsError(
             f"{model.method} measures no distances to domains; monitor a model of method bne."
         )
-    if not model.calibration.vectors:
+    if model.calibration.reference is None:
         raise SettingsError(
             "The model keeps no distances of held-out images to compare with; make its file anew "
             "with bne bundle --data."
         )
-    return {name: np.asarray(own) for name, own in model.calibration.vectors.items()}
+    return model.calibration.reference
