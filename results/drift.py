@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -114,7 +115,7 @@ def ours(looks: Looks, halves: Mapping[str, Rows]) -> Test:
     """The test of `bne monitor`."""
     rows = np.concatenate([*halves.values()])
     ends = np.cumsum([0, *map(len, halves.values())])
-    members = {name: slice(*own) for name, own in zip(halves, zip(ends, ends[1:]), strict=True)}
+    members = {name: slice(*own) for name, own in zip(halves, pairwise(ends), strict=True)}
     names = looks.names[:-1]
     made = Reference.of(looks.by_layer[rows], looks.distances[rows], names, members)
     known = [Known(np.asarray(own)) for own in made.vectors.values()]
