@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from bne.deploy.classifier import Classifier
     from bne.deploy.verify import Verification
     from bne.recipes.inputs import Inputs
-    from bne.recipes.schema import Recipe
     from bne.training.events import Listener
     from bne.training.folder import Result
 

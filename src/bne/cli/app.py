@@ -15,6 +15,7 @@ from bne.cli import (
     enroll,
     evaluate,
     export,
+    monitor,
     predict,
     train,
     verify,
@@ -39,6 +40,7 @@ app.command(epilog=analyze.EPILOG)(analyze.analyze)
 app.command(epilog=bundle.EPILOG)(bundle.bundle)
 app.command(epilog=predict.EPILOG)(predict.predict)
 app.command(epilog=export.EPILOG)(export.export)
+app.command(epilog=monitor.EPILOG)(monitor.monitor)
 app.command(epilog=enroll.ENROLL)(enroll.enroll)
 app.command(epilog=enroll.FORGET)(enroll.forget)
 app.command(epilog=verify.EPILOG)(verify.verify)

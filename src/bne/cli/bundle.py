@@ -133,7 +133,12 @@ def _measured(
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:
         raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")
-    scale = calibrate(engine, Feed(prepared, engine.device), sorted(held_out))
+    members = {
+        name: [number for number in images.indices_of([name]) if number in held_out]
+        for name in images.domains
+    }
+    members = {name: numbers for name, numbers in members.items() if numbers}
+    scale = calibrate(engine, Feed(prepared, engine.device), members)
     places = known.map
     if points:
         places = make_map(engine, known, prepared, held_out, points, pictures=thumbnails)

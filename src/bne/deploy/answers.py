@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bne.deploy.reference import Reference
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -37,6 +39,8 @@ class Calibration:
         calibrated_loss: the same at `temperature`.
         percentiles: the 0th to the 100th percentile of their distance to the nearest domain; empty
             if the model measures no distances.
+        reference: where these images lie among the domains, for `bne.deploy.monitor`; None if the
+            model measures no distances.
     """
 
     images: int = 0
@@ -44,15 +48,23 @@ class Calibration:
     loss: float | None = None
     calibrated_loss: float | None = None
     percentiles: tuple[float, ...] = ()
+    reference: Reference | None = None
 
     @classmethod
-    def of(cls, logits: Floats, labels: NDArray[np.int64], distances: Floats | None) -> Calibration:
+    def of(
+        cls,
+        logits: Floats,
+        labels: NDArray[np.int64],
+        distances: Floats | None,
+        reference: Reference | None = None,
+    ) -> Calibration:
         """Measures N held-out images.
 
         Args:
             logits: (N, classes).
             labels: (N,), the true classes.
             distances: (N, K), from each image to each domain, if the model measures any.
+            reference: made of the same images.
         """
         if not len(labels):
             return cls()
@@ -63,12 +75,15 @@ class Calibration:
             nearest = distances.min(1).astype(np.float64)
             usual = tuple(np.percentile(nearest, np.arange(101)).tolist())
         before, after = (mean_loss(logits / t, labels) for t in (1.0, temperature))
-        return cls(len(labels), temperature, before, after, usual)
+        return cls(len(labels), temperature, before, after, usual, reference)
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Calibration:
         """What `dataclasses.asdict` gave, also after JSON."""
-        return cls(**{**fields, "percentiles": tuple(fields["percentiles"])})
+        own = {**fields, "percentiles": tuple(fields["percentiles"])}
+        if own.get("reference"):
+            own["reference"] = Reference.from_dict(own["reference"])
+        return cls(**own)
 
     def probabilities(self, logits: Floats) -> Floats:
         """(N, classes), from logits of that shape."""
@@ -121,11 +136,13 @@ class Seen(NamedTuple):
         logits: (N, classes).
         weights: (N, K), of the branches; None for methods that have none.
         distances: (N, K), from each image to each domain; None if they are not measured.
+        by_layer: (N, L, K), the same at each of L layers alone.
     """
 
     logits: Floats
     weights: Floats | None = None
     distances: Floats | None = None
+    by_layer: Floats | None = None
 
     @classmethod
     def cat(cls, parts: Sequence[Seen]) -> Seen:
@@ -177,7 +194,7 @@ class Answers:
     @cached_property
     def nearest_domains(self) -> tuple[str, ...] | None:
         """The name of each image's nearest domain, or of that with the largest weight."""
-        _, weights, distances = self.seen
+        weights, distances = self.seen.weights, self.seen.distances
         if weights is None:
             return None
         order = weights if distances is None else -distances

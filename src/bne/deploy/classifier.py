@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from bne.data.images import ImageSet, Way
     from bne.deploy.export import Exported, Format
     from bne.deploy.manifest import Manifest
+    from bne.deploy.monitor import Watch
     from bne.methods import Method
 
     Picture = Encoded | str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
@@ -144,6 +145,20 @@ class Classifier:
         from bne.deploy.enroll import forget
 
         return self._like(forget(self.engine, self.info, name))
+
+    def monitor(self, *, window: int = 64, alarm: float = 0.01) -> Watch:
+        """A watch over new images, which tells when they come from a domain not known.
+
+        Args:
+            window: images that are tested together.
+            alarm: p-value below which a window alarms.
+
+        Raises:
+            SettingsError: The model measures no distances, or keeps none of held-out images.
+        """
+        from bne.deploy.monitor import Watch
+
+        return Watch(self.info, self.predict, window=window, alarm=alarm)
 
     def _like(self, made: bundle.Bundle) -> Classifier:
         return Classifier(*made, str(self.engine.device))

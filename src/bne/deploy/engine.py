@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from contextlib import nullcontext
 from dataclasses import asdict
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +18,14 @@ from bne.core.prediction import Prediction
 from bne.core.together import Together
 from bne.data.transform import upload
 from bne.deploy.answers import Calibration, Seen
+from bne.deploy.reference import Reference
 from bne.errors import DataError, SettingsError
 from bne.inspection.observe import branches
 from bne.methods import DSON, DeepAll, DNet
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -106,7 +108,7 @@ class Engine:
             DataError: An answer is not finite.
         """
         with self._together or nullcontext():
-            said = explained(self.method, self.transform(images), places=places)
+            said = _told(self.method, self.transform(images), places=places)
         found = tuple(None if part is None else part.float().cpu().numpy() for part in said)
         seen = Seen(*found)  # type: ignore[arg-type]
         if not np.isfinite(seen.logits).all():
@@ -128,17 +130,29 @@ def explained(
         places: whether weights and distances are wanted. The centre does without the pass that
             measures them.
     """
+    return _told(method, images, places=places, by_layer=False)[:3]
+
+
+def _told(
+    method: Method, images: Tensor, *, places: bool, by_layer: bool = True
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The same, and (N, L, K) distances at each layer."""
     explain: Any = getattr(method, "explain", None)
     if explain is None or not (places or weighs(method)):
-        return method.predict(images), None, None
+        return method.predict(images), None, None, None
     told = explain(images)
     if not isinstance(told, Prediction):
-        return told.logits, told.weights, None
-    distances, net = told.distances, method.net
-    if net.distance is uniform:  # which is the same everywhere and tells no nearest domain
-        known: Any = net.domain_embeddings()  # type: ignore[operator]
-        distances = wasserstein(told.embedding, known)
-    return told.logits, told.weights, distances
+        return told.logits, told.weights, None, None
+    net: Any = method.net
+    distances, distance, points = told.distances, net.distance, told.embedding
+    if distance is uniform:  # which is the same everywhere and tells no nearest domain
+        distance = wasserstein
+        distances = distance(points, net.domain_embeddings())
+    if not (places and by_layer):
+        return told.logits, told.weights, distances, None
+    known = net.domain_embeddings()
+    alone = [distance(points.select([name]), known.select([name])) for name in points.layers]
+    return told.logits, told.weights, distances, torch.stack(alone, 1)
 
 
 def _with_domain_layers(method: Method) -> Method:
@@ -165,25 +179,32 @@ def weighs(method: Method) -> bool:
     return bool(branches(method)) and getattr(method.net, "mix", None) != "centre"
 
 
-def calibrate(engine: Engine, feed: Feed, numbers: Sequence[int]) -> Calibration:
+def calibrate(engine: Engine, feed: Feed, members: Mapping[str, Sequence[int]]) -> Calibration:
     """Measures probabilities and distances on held-out images.
 
     Args:
         engine: the trained model.
         feed: all images, on the engine's device.
-        numbers: of the held-out ones.
+        members: numbers of the held-out ones, by domain.
     """
-    if not len(numbers):
+    numbers = [number for own in members.values() for number in own]
+    if not numbers:
         return Calibration()
+    ends = [*accumulate(map(len, members.values()), initial=0)]
+    rows = {name: slice(*own) for name, own in zip(members, pairwise(ends), strict=True)}
     shown = feed.gather(batches(torch.as_tensor(numbers)))
     parts = [(engine.look(images), labels.cpu().numpy()) for images, labels in shown]
     seen = Seen.cat([seen for seen, _ in parts])
     labels = np.concatenate([labels for _, labels in parts])
-    return Calibration.of(seen.logits, labels, seen.distances)
+    reference = None
+    if seen.by_layer is not None and seen.distances is not None:
+        known = branches(engine.method)
+        reference = Reference.of(seen.by_layer, seen.distances, known, rows)
+    return Calibration.of(seen.logits, labels, seen.distances, reference)
 
 
 def calibrate_run(trained: Trained) -> dict[str, Any]:
     """What a run records of its network for use: how it does on the sources' held-out images."""
-    held_out = [number for split in trained.splits.values() for number in split.validation]
+    held_out = {n: split.validation for n, split in trained.splits.items() if split.validation}
     engine = Engine(trained.method, trained.transform, trained.device)
     return {"calibration": asdict(calibrate(engine, trained.feed, held_out))}

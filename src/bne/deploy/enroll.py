@@ -17,7 +17,9 @@ import torch
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.data.decoding import in_threads
 from bne.data.transform import upload
+from bne.deploy.answers import Seen
 from bne.deploy.bundle import Bundle
+from bne.deploy.engine import Engine
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.bne import BNE
 from bne.training.statistics import draw, recompute
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from bne.deploy.engine import Engine
     from bne.deploy.manifest import Manifest
     from bne.methods import Method
 
@@ -77,7 +78,15 @@ def enroll(
     enrolled = {**model.enrolled, name: {**told, "central": recenter}}
     where = model.central if recenter else len(model.branches)
     names = [*model.branches[:where], name, *model.branches[where:]]
-    return _arranged(method, replace(model, branches=tuple(names), enrolled=enrolled))
+    found = _arranged(method, replace(model, branches=tuple(names), enrolled=enrolled))
+    if (known := model.calibration.reference) is None:
+        return found
+    seen = _seen(Engine(method, engine.transform, engine.device), images)
+    assert seen.by_layer is not None
+    assert seen.distances is not None
+    known = known.including(name, seen.by_layer, seen.distances, names)
+    scale = replace(model.calibration, reference=known)
+    return found._replace(manifest=replace(found.manifest, calibration=scale))
 
 
 def forget(engine: Engine, model: Manifest, name: str) -> Bundle:
@@ -95,7 +104,22 @@ def forget(engine: Engine, model: Manifest, name: str) -> Bundle:
         raise SettingsError(f"{name!r} is the model's last domain, which it cannot do without.")
     names = tuple(own for own in model.branches if own != name)
     enrolled = {own: told for own, told in model.enrolled.items() if own != name}
-    return _arranged(method, replace(model, branches=names, enrolled=enrolled))
+    scale = model.calibration
+    if name not in model.enrolled:  # distances to it were part of all that was measured
+        scale = replace(scale, percentiles=(), reference=None)
+    elif scale.reference:
+        scale = replace(scale, reference=scale.reference.without(name))
+    found = replace(model, branches=names, enrolled=enrolled, calibration=scale)
+    return _arranged(method, found)
+
+
+def _seen(engine: Engine, images: Sequence[Read]) -> Seen:
+    """What a model says of all images."""
+    parts = []
+    for start in range(0, len(images), engine.batch):
+        part = images[start : start + engine.batch]
+        parts.append(engine(np.stack(list(in_threads(lambda read: read(), part)))))
+    return Seen.cat(parts)
 
 
 def _copied(method: Method, model: Manifest) -> BNE:

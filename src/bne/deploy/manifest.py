@@ -77,7 +77,7 @@ class Manifest:
     @property
     def format(self) -> int:
         """The earliest format that can hold it."""
-        return FORMAT if self.enrolled else 1
+        return FORMAT if self.enrolled or self.calibration.reference else 1
 
     def to_json(self) -> str:
         """One line that is the same for the same content."""
@@ -85,6 +85,8 @@ class Manifest:
         for name in ("expected", "enrolled"):  # so that files from before keep their checksum
             if not content[name]:
                 del content[name]
+        if self.calibration.reference is None:
+            del content["calibration"]["reference"]
         return json.dumps(content, sort_keys=True, separators=(",", ":"))
 
     @classmethod

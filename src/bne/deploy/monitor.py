@@ -1,0 +1,313 @@
+"""Whether images still come from a domain that a model knows: one by one, and window by window.
+
+An image is a vector: the logarithms of its distances, at every layer, to the domains that the model
+was trained on, along the principal axes of held-out images (`bne.deploy.reference`). The vectors of
+held-out images of each domain say what is usual there. A window of images is tested against every
+domain: could so far a mean come from it? Only if no domain could have given it, the window alarms,
+so the p-value is the largest of all domains.
+
+The test is Hotelling's, with room for what a finite number of held-out images leaves unknown. Let
+t be the Mahalanobis distance of the two means. The true mean of the domain lies within r of that of
+its n held-out images, with `CONFIDENCE`; so the window's p-value is that of a mean of m images at
+t - r. With that confidence over the draw of held-out images, a window of known images alarms no
+more often than stated, however often windows are drawn.
+
+This file needs NumPy and SciPy alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bne.deploy.reference import logarithms
+from bne.errors import DataError, SettingsError
+from bne.words import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from datetime import datetime
+
+    from bne.deploy.answers import Answers
+    from bne.deploy.manifest import Manifest
+    from bne.deploy.reference import Floats, Reference
+
+CONFIDENCE = 0.99
+SPARE = 2  # held-out images beyond the number of axes that a covariance needs
+SMALLEST = 8  # images of a last window that is not full
+
+
+class Known:
+    """What is usual in one domain.
+
+    Args:
+        vectors: (n, P), of held-out images; n is at least P + `SPARE`.
+    """
+
+    def __init__(self, vectors: Floats) -> None:
+        from scipy.special import fdtri  # type: ignore[import-untyped]
+
+        self.images: int = vectors.shape[0]
+        self.axes: int = vectors.shape[1]
+        self.mean = vectors.mean(0)
+        covariance = np.cov(vectors, rowvar=False).reshape(self.axes, self.axes)
+        # A column that hardly varies, or repeats another, must not decide by rounding.
+        ridge = 1e-4 * np.trace(covariance) / self.axes + 1e-8
+        self.precision = np.linalg.inv(covariance + ridge * np.eye(self.axes))
+        spread = self._hotelling(1) * fdtri(*self._freedom, CONFIDENCE)
+        self.margin = float(np.sqrt(spread / self.images))
+        own = self.from_mean(vectors)
+        # As if each had been left out of the mean and the covariance it is compared with.
+        n = self.images
+        inside = np.maximum(1e-12, 1 - own**2 * n / (n - 1) ** 2)
+        self.scores = np.sort(own * np.sqrt((n - 2) * n**2 / (n - 1) ** 3 / inside))
+
+    @property
+    def _freedom(self) -> tuple[int, int]:
+        return self.axes, self.images - self.axes
+
+    def _hotelling(self, value: float) -> float:
+        """T² from F."""
+        n, k = self.images, self.axes
+        return value * k * (n - 1) / (n - k)
+
+    def from_mean(self, vectors: Floats) -> Floats:
+        """(N,), Mahalanobis distances of vectors, (N, P), from the domain's mean."""
+        apart = vectors - self.mean
+        found: Floats = np.sqrt(np.einsum("nk,kl,nl->n", apart, self.precision, apart))
+        return found
+
+    def window_p_value(self, mean: Floats, images: int) -> float:
+        """How probable a mean, (P,), at least so far away is, of so many images of the domain."""
+        from scipy.special import fdtrc
+
+        apart = max(0.0, float(self.from_mean(mean[None])[0]) - self.margin)
+        return float(fdtrc(*self._freedom, images * apart**2 / self._hotelling(1)))
+
+    def image_p_values(self, vectors: Floats) -> Floats:
+        """(N,), the share of held-out images that lie as far away, the image itself counted."""
+        below = np.searchsorted(self.scores, self.from_mean(vectors), side="left")
+        found: Floats = (1 + self.images - below) / (1 + self.images)
+        return found
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was found of consecutive images.
+
+    Attributes:
+        first: number of images before it.
+        images: how many it has.
+        begin: time of its first image, if known.
+        end: time of its last one.
+        p_value: how probable such a window is in the known domain that explains it best.
+        alarm: whether that is below the limit.
+        nearest: name of the known domain that its images lie nearest to.
+        farther: how many times as far from that domain they lie as its held-out images do; None if
+            none of these were kept.
+        p_values: by known domain, how probable such a window is there.
+    """
+
+    first: int
+    images: int
+    begin: datetime | None
+    end: datetime | None
+    p_value: float
+    alarm: bool
+    nearest: str
+    farther: float | None
+    p_values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a watch stands.
+
+    Attributes:
+        images: how many it has seen.
+        windows: how many were tested.
+        alarms: how many of them alarmed.
+        window: the last one tested.
+        since: the window with which the present alarms began; None if the last did not alarm.
+        tested: windows that the latest images completed.
+    """
+
+    images: int = 0
+    windows: int = 0
+    alarms: int = 0
+    window: Window | None = None
+    since: Window | None = None
+    tested: tuple[Window, ...] = ()
+
+    @property
+    def alarm(self) -> bool:
+        """Whether the last window alarmed."""
+        return self.since is not None
+
+
+class Watch:
+    """Watches images as they come, in constant memory; `Classifier.monitor` makes it.
+
+    Args:
+        model: what is known of the model.
+        predict: its `Classifier.predict`, for `add`.
+        window: images that are tested together.
+        alarm: p-value below which a window alarms.
+
+    Attributes:
+        domains: names of the domains that a window can be recognized as.
+        left_out: names of known domains of which there are too few images to tell.
+        state: where it stands.
+
+    Raises:
+        SettingsError: The model measures no distances, or keeps none of held-out images.
+    """
+
+    def __init__(
+        self,
+        model: Manifest,
+        predict: Callable[[Any], Answers] | None = None,
+        *,
+        window: int = 64,
+        alarm: float = 0.01,
+    ) -> None:
+        if window < SMALLEST:
+            raise SettingsError(f"window {window}: test at least {SMALLEST} images together.")
+        if not 0 < alarm < 1:
+            raise SettingsError(f"alarm {alarm}: choose a p-value between 0 and 1.")
+        self.window, self.alarm, self.state = window, alarm, State()
+        self._predict, self._names = predict, model.branches
+        self._reference = _reference(model)
+        vectors = {name: np.asarray(own) for name, own in self._reference.vectors.items()}
+        enough = len(self._reference.axes) + SPARE
+        self._known = {name: Known(own) for name, own in vectors.items() if len(own) >= enough}
+        self.domains = tuple(self._known)
+        self.left_out = tuple(name for name in vectors if name not in self._known)
+        if not self._known:
+            raise SettingsError(
+                f"Each domain has fewer than {enough} held-out images, too few to tell what is "
+                "usual; train with a larger validation share."
+            )
+        self._waiting: list[tuple[Floats, Floats, datetime | None]] = []
+        self._tested = 0  # images
+
+    def add(self, images: Any, time: datetime | Sequence[datetime | None] | None = None) -> State:
+        """Looks at images, one or several as `Classifier.predict` takes them.
+
+        Args:
+            images: the next ones, in the order of their times.
+            time: when they were taken, one for all or each its own, if it is known.
+
+        Returns:
+            Where the watch now stands.
+        """
+        assert self._predict is not None
+        answers = self._predict(images)
+        times = list(time) if isinstance(time, list | tuple) else [time] * len(answers)
+        return self.take(answers, times)  # type: ignore[arg-type]
+
+    def take(self, answers: Answers, times: Sequence[datetime | None] | None = None) -> State:
+        """The same as `add`, from what a model has said of images."""
+        count = len(answers)
+        if times is not None and len(times) != count:
+            raise DataError(f"{count} images need as many times, not {len(times)}.")
+        vectors = self._vectors(answers)
+        assert answers.distances is not None
+        whole = logarithms(answers.distances)
+        tested = []
+        for row in zip(vectors, whole, times or [None] * count, strict=True):
+            self._waiting.append(row)
+            if len(self._waiting) == self.window:
+                tested.append(self._test())
+        return self._moved(count, tested)
+
+    def finish(self) -> State:
+        """Tests what waits for a full window, if it is not too little."""
+        return self._moved(0, [self._test()] if len(self._waiting) >= SMALLEST else [])
+
+    def p_values(self, answers: Answers) -> Floats:
+        """(N,), of each image alone: the share of images of a known domain that lie as far off."""
+        vectors = self._vectors(answers)
+        found: Floats = np.max([own.image_p_values(vectors) for own in self._known.values()], 0)
+        return found
+
+    def _vectors(self, answers: Answers) -> Floats:
+        assert answers.seen.by_layer is not None
+        return self._reference.place(answers.seen.by_layer, self._names)
+
+    def _test(self) -> Window:
+        rows, whole, times = zip(*self._waiting, strict=True)
+        self._waiting.clear()
+        first = self._tested
+        self._tested += len(rows)
+        vector, mean = np.mean(rows, 0), np.mean(whole, 0)
+        found = {n: own.window_p_value(vector, len(rows)) for n, own in self._known.items()}
+        p_value = max(found.values())
+        nearest = self._names[int(mean.argmin())]
+        usual = self._reference.usual.get(nearest)
+        return Window(
+            first=first,
+            images=len(rows),
+            begin=times[0],
+            end=times[-1],
+            p_value=p_value,
+            alarm=p_value < self.alarm,
+            nearest=nearest,
+            farther=None if usual is None else float(np.exp(mean.min() - usual)),
+            p_values=found,
+        )
+
+    def _moved(self, images: int, tested: list[Window]) -> State:
+        before = self.state
+        since = before.since
+        for window in tested:
+            since = (since or window) if window.alarm else None
+        self.state = State(
+            images=before.images + images,
+            windows=before.windows + len(tested),
+            alarms=before.alarms + sum(window.alarm for window in tested),
+            window=tested[-1] if tested else before.window,
+            since=since,
+            tested=tuple(tested),
+        )
+        return self.state
+
+
+def summary(state: State, windows: Sequence[Window]) -> str:
+    """What all windows of a watch tell, in sentences."""
+    seen = f"{counted(state.images, 'image')} in {counted(len(windows), 'window')}"
+    if not windows:
+        return f"{counted(state.images, 'image')}: too few; a window needs {SMALLEST} or more."
+    first = next((own for own in windows if own.alarm), None)
+    if first is None:
+        least = min(own.p_value for own in windows)
+        return f"{seen}: none alarms. The least p-value is {least:.2g}."
+    when = f" ({first.begin:%Y-%m-%d %H:%M})" if first.begin else ""
+    far = "" if first.farther is None else f", {first.farther:.1f} times as far away as usual"
+    now = "still do" if state.alarm else "no longer do"
+    alarms = sum(own.alarm for own in windows)
+    return (
+        f"{seen}: {alarms} alarm{'s' * (alarms == 1)}. From image {first.first + 1}{when} on, "
+        f"images seem to come from a domain not known; the last ones {now}. The nearest known "
+        f"domain was {first.nearest}{far}."
+    )
+
+
+def _reference(model: Manifest) -> Reference:
+    """What a model keeps of held-out images.
+
+    Raises:
+        SettingsError: It measures no distances, or keeps nothing.
+    """
+    if model.distance is None:
+        raise SettingsError(
+            f"{model.method} measures no distances to domains; monitor a model of method bne."
+        )
+    if model.calibration.reference is None:
+        raise SettingsError(
+            "The model keeps no distances of held-out images to compare with; make its file anew "
+            "with bne bundle --data."
+        )
+    return model.calibration.reference

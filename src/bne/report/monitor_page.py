@@ -1,0 +1,86 @@
+"""The page of watched images: when a domain not known began, how far off, and how it looks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from bne.data.images import decode
+from bne.report.look import looks, picture
+from bne.report.page import render
+from bne.training.files import write_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from bne.report.look import Look
+
+SIDE = 128  # pixels of a thumbnail
+
+
+@dataclass(frozen=True)
+class MonitorPage:
+    """What the template shows."""
+
+    title: str
+    sentence: str  # what all windows tell
+    windows: Sequence[Mapping[str, Any]]
+    alarm: float
+    size: int  # images of a window
+    domains: Sequence[str]  # known ones
+    held_out: int  # images that new ones are compared with
+    examples: Mapping[str, Sequence[tuple[str, str]]]  # names and pictures, by what they are
+    looks: Mapping[str, Look]
+
+
+def write_page(
+    file: Path,
+    *,
+    title: str,
+    sentence: str,
+    windows: Sequence[Mapping[str, Any]],
+    alarm: float,
+    size: int,
+    domains: Sequence[str],
+    held_out: int,
+    examples: Mapping[str, Sequence[tuple[str, Callable[[], bytes]]]],
+) -> None:
+    """Writes the page of a watch.
+
+    Args:
+        file: to write.
+        title: of the page.
+        sentence: what all windows tell.
+        windows: fields of `bne.deploy.monitor.Window`; times may be None.
+        alarm: p-value below which a window alarms.
+        size: images of a full window.
+        domains: known ones.
+        held_out: images that new ones are compared with.
+        examples: names of images, and functions that read their bytes, by what they are.
+
+    Raises:
+        DataError: plotly is not installed.
+    """
+    pictures = {
+        kind: [(name, _thumbnail(name, read)) for name, read in own]
+        for kind, own in examples.items()
+        if own
+    }
+    told = [{**own, **{k: _time(own[k]) for k in ("begin", "end")}} for own in windows]
+    nearest = [own["nearest"] for own in windows]
+    content = MonitorPage(
+        title, sentence, told, alarm, size, domains, held_out, pictures, looks(nearest, nearest)
+    )
+    write_text(file, render("monitor", content))
+
+
+def _thumbnail(name: str, read: Callable[[], bytes]) -> str:
+    return picture(torch.from_numpy(np.array(decode(read(), name))), SIDE)
+
+
+def _time(time: Any) -> str | None:
+    return None if time is None else f"{time:%Y-%m-%d %H:%M:%S}"

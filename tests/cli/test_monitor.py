@@ -1,0 +1,105 @@
+"""Images whose domain changes on the way, watched from the command line."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import bne as library
+from bne.deploy.reference import Reference
+from tests.cli.command import bne, refusal
+from tests.report.pages import HOSTILE, Reader, fits, opened
+
+Runs = dict[str, Path]
+
+
+def noise(count: int, lightest: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, lightest, (count, 40, 40, 3), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def folder(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that knows dark noise; 48 images of it, then 32 of bright noise, an hour apart."""
+    folder = tmp_path_factory.mktemp("watched")
+    model = library.load(runs["bne"], "cpu")
+    seen = model.predict(noise(60, 80, 1)).seen
+    usual = Reference.of(seen.by_layer, seen.distances, model.domains, {"dark": slice(None)})
+    scale = replace(model.info.calibration, reference=usual)
+    model.info = replace(model.info, calibration=scale)
+    model.save(folder / "model.bne")
+    pictures = [*noise(48, 80, 2), *noise(32, 255, 3)]
+    (folder / "images").mkdir()
+    for number, pixels in enumerate(pictures):
+        # Names in another order than times.
+        path = folder / "images" / f"{(number * 37) % 80:02}.png"
+        Image.fromarray(pixels).save(path)
+        os.utime(path, (1.8e9 + 3600 * number,) * 2)
+    return folder
+
+
+def test_windows_are_told_in_the_order_of_time(folder: Path) -> None:
+    words = (folder / "model.bne", folder / "images", "--time", "mtime", "--window", 16)
+    lines = [json.loads(line) for line in bne("monitor", *words, "--json").out.splitlines()]
+    windows = [line["window"] for line in lines if "window" in line]
+    assert [one["alarm"] for one in windows] == [False] * 3 + [True] * 2
+    assert [one["first"] for one in windows] == [0, 16, 32, 48, 64]
+    assert windows[0]["begin"] == "2027-01-15 08:00:00"
+    images = [line for line in lines if "file" in line]
+    assert len(images) == 80
+    assert np.mean([one["p_value"] for one in images[:48]]) > 0.3
+    assert max(one["p_value"] for one in images[48:]) < 0.1
+    said = bne("monitor", *words).out
+    assert said.count("ALARM") == 2
+    assert "From image 49 (2027-01-17 08:00) on" in said
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_page_shows_when_it_began(folder: Path, browser, width: int, here: Path) -> None:
+    words = (folder / "model.bne", folder / "images", "--time", "mtime", "--window", 16)
+    bne("monitor", *words, "--report", "drift.html")
+    text = Path("drift.html").read_text()
+    page = Reader(text)
+    assert page.asked == []
+    assert page.sections == ["course", "images", "reading", "windows"]
+    rows = page.table("Windows")
+    assert [cells[-1] for cells in rows.values()][1:] == ["", "", "", "alarm", "alarm"]
+    with opened(browser, here / "drift.html", width, "body.ready") as shown:
+        fits(shown, width)
+        assert shown.locator(".example img").count() == 16
+        assert shown.locator("#chart-chance .scatterlayer .points path").count() == 5
+
+
+def test_names_cannot_break_the_page(folder: Path, browser, here: Path) -> None:
+    name = HOSTILE.replace("/", "")
+    (here / "images").mkdir()
+    for number, pixels in enumerate(noise(8, 255, 4)):
+        Image.fromarray(pixels).save(here / "images" / f"{name}{number}.png")
+    bne("monitor", folder / "model.bne", "images", "--report", "drift.html")
+    with opened(browser, here / "drift.html", ready="body.ready") as shown:
+        assert shown.title() != "1"
+
+
+def test_unreadable_images_are_left_out(folder: Path, here: Path) -> None:
+    (here / "bad.png").write_bytes(b"no image")
+    some = sorted((folder / "images").glob("*.png"))[:9]
+    said = bne("monitor", folder / "model.bne", "bad.png", *some, "--window", 8, code=3)
+    assert "bad.png" in said.err
+    assert "9 images in 1 window" in said.out
+
+
+def test_refusals(folder: Path, runs: Runs, here: Path) -> None:
+    images = folder / "images"
+    assert "measures no distances" in refusal("monitor", runs["deepall"], images)
+    assert "fewer than 3 held-out" in refusal("monitor", runs["bne"], images)
+    assert "at least 8" in refusal("monitor", folder / "model.bne", images, "--window", 3)
+    assert "is no .csv" in refusal("monitor", folder / "model.bne", images, "--time", "taken")
+    assert "EXIF" in refusal("monitor", folder / "model.bne", images, "--time", "exif")
+    assert "exported" in refusal("monitor", "model.onnx", images)
+    (here / "page").mkdir()
+    assert "is a folder" in refusal(
+        "monitor", folder / "model.bne", images, "--report", here / "page"
+    )

@@ -1,0 +1,212 @@
+"""Windows of images against what a model knows: levels, power, and what is kept."""
+
+import io
+import json
+from dataclasses import asdict, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import bne
+from bne.deploy.answers import Answers, Calibration, Seen
+from bne.deploy.monitor import Known, Watch, summary
+from bne.deploy.pictures import Picture, find_pictures
+from bne.deploy.reference import AXES, PER_AXIS, Reference
+from bne.deploy.times import sort_by_time
+from bne.errors import DataError, SettingsError
+
+Runs = dict[str, Path]
+CENTRES = {"art": (0.0, 2.0, 2.5), "photo": (2.0, 0.2, 2.2), "sketch": (3.0, 3.0, 0.1)}
+MIX = np.array([[1.0, 0.3, 0.0], [0.0, 0.7, 0.4], [0.2, 0.0, 0.5]])
+
+
+def vectors(domain: str, count: int, rng: np.random.Generator, shift: float = 0.0) -> np.ndarray:
+    """Skewed and correlated, as logarithms of distances are."""
+    noise = (rng.gamma(4.0, size=(count, 3)) - 4) / 2
+    return np.array(CENTRES[domain]) + shift + noise @ MIX
+
+
+@pytest.fixture(scope="module")
+def known(runs: Runs):
+    """The manifest of a model that knows three domains from 80 to 150 held-out images each."""
+    rng = np.random.default_rng(0)
+    made = {name: vectors(name, n, rng) for name, n in zip(CENTRES, (80, 100, 150), strict=True)}
+    own = {name: float(np.array(CENTRES[name])[k]) for k, name in enumerate(CENTRES)}
+    kept = {name: own.tolist() for name, own in made.items()}
+    reference = Reference(tuple(CENTRES), [0.0] * 3, np.eye(3).tolist(), kept, own)
+    scale = Calibration(images=330, percentiles=tuple(np.arange(101.0)), reference=reference)
+    model = bne.load(runs["bne"], "cpu").info
+    return replace(model, branches=tuple(CENTRES), calibration=scale)
+
+
+def answers(known, own: np.ndarray) -> Answers:
+    distances = np.exp(own)  # at the one layer
+    return Answers(known, Seen(np.zeros((len(own), 2)), None, distances, distances[:, None]))
+
+
+def test_p_values_are_hotellings_where_the_domain_is_known_well() -> None:
+    rng = np.random.default_rng(1)
+    many = Known(rng.normal(size=(200_000, 3)) @ MIX)
+    assert many.margin < 0.01
+    for size, shift in ((16, 0.6), (64, 0.3), (64, 0.0)):
+        window = (rng.normal(size=(size, 3)) + shift) @ MIX
+        apart = window.mean(0)
+        statistic = size * apart @ np.linalg.inv(MIX.T @ MIX) @ apart
+        found = many.window_p_value(apart, size)
+        assert found == pytest.approx(stats.chi2.sf(statistic, 3), rel=0.15, abs=0.01)
+
+
+@pytest.mark.parametrize("size", [16, 64])
+def test_windows_of_known_domains_alarm_as_seldom_as_stated(size: int) -> None:
+    """In all but 5 % of the draws of 80 held-out images, however far these happen to be off."""
+    rng = np.random.default_rng(2)
+    over = 0
+    for _ in range(100):
+        own = Known(vectors("art", 80, rng))
+        means = vectors("art", 200 * size, rng).reshape(200, size, 3).mean(1)
+        found = [own.window_p_value(mean, size) for mean in means]
+        over += np.mean(np.array(found) < 0.01) > 0.01
+    assert over <= 5
+
+
+def test_a_shifted_window_alarms_and_names_what_is_nearest(known) -> None:
+    rng = np.random.default_rng(3)
+    watch = Watch(known, window=64)
+    state = watch.take(answers(known, vectors("photo", 640, rng)))
+    assert (state.windows, state.alarms, state.alarm) == (10, 0, False)
+    assert {own.nearest for own in state.tested} == {"photo"}
+    assert np.median([own.farther for own in state.tested]) == pytest.approx(1, abs=0.3)
+    state = watch.take(answers(known, vectors("photo", 640, rng, shift=1.5)))
+    assert (state.images, state.windows, state.alarms) == (1280, 20, 10)
+    assert state.since.first == 640
+    assert state.window.nearest == "photo"
+    assert state.window.farther == pytest.approx(np.exp(1.5), rel=0.3)
+    assert "From image 641 on" in summary(state, state.tested)
+    state = watch.take(answers(known, vectors("sketch", 64, rng)))
+    assert not state.alarm
+
+
+def test_a_window_may_come_in_any_parts(known) -> None:
+    own = vectors("art", 200, np.random.default_rng(4))
+    times = [datetime(2026, 5, 1) + timedelta(minutes=n) for n in range(200)]
+    at_once = Watch(known, window=64)
+    tested = at_once.take(answers(known, own), times).tested
+    by_one, found = Watch(known, window=64), []
+    for row, time in zip(own, times, strict=True):
+        found += by_one.take(answers(known, row[None]), [time]).tested
+        assert len(by_one._waiting) < 64
+    assert tuple(found) == tested
+    assert [one.begin for one in tested] == [times[0], times[64], times[128]]
+    last = by_one.finish().tested
+    assert (last[0].first, last[0].images) == (192, 8)
+    assert by_one.finish().tested == ()
+    with pytest.raises(DataError, match="as many times"):
+        at_once.take(answers(known, own), times[:3])
+
+
+def test_single_images_have_p_values_of_the_right_level(known) -> None:
+    rng = np.random.default_rng(5)
+    watch = Watch(known)
+    for name in CENTRES:
+        found = watch.p_values(answers(known, vectors(name, 2000, rng)))
+        assert np.mean(found < 0.1) <= 0.16  # 80 held-out images leave an error of 0.03
+    far = watch.p_values(answers(known, vectors("art", 50, rng, shift=9.0)))
+    assert far.max() < 0.02
+
+
+def test_what_cannot_be_watched_is_one_sentence(known, runs: Runs) -> None:
+    for model, options, words in (
+        (known, {"window": 7}, "at least 8"),
+        (known, {"alarm": 0.0}, "between 0 and 1"),
+        (replace(known, calibration=Calibration()), {}, "bundle --data"),
+        (replace(known, distance=None), {}, "measures no distances"),
+        (bne.load(runs["bne"], "cpu").info, {}, "fewer than 3 held-out"),
+    ):
+        with pytest.raises(SettingsError, match=words):
+            Watch(model, **options)
+
+
+def test_a_run_keeps_what_monitoring_needs(runs: Runs) -> None:
+    model = bne.load(runs["bne"] / "model.bne", "cpu")
+    kept = model.info.calibration.reference
+    assert kept.columns == ("art", "sketch")
+    assert {name: len(own) for name, own in kept.vectors.items()} == {"art": 2, "sketch": 2}
+    seen = model.predict(sorted(runs["data"].glob("art/*/*.png"))).seen
+    np.testing.assert_allclose(seen.by_layer.sum(1), seen.distances, rtol=1e-4)
+
+
+def test_vectors_are_principal_components() -> None:
+    """Against scikit-learn's, of the same standardized logarithms."""
+    from sklearn.decomposition import PCA
+    from sklearn.preprocessing import StandardScaler
+
+    rng = np.random.default_rng(6)
+    by_layer = np.exp(rng.normal(size=(130, 5, 3)) @ MIX)
+    members = {"art": slice(0, 70), "photo": slice(70, 130)}
+    made = Reference.of(by_layer, by_layer.sum(1), list(CENTRES), members)
+    assert len(made.axes) == min(AXES, 60 // PER_AXIS)
+    values = StandardScaler().fit_transform(np.log(by_layer).reshape(130, -1))
+    expected = PCA(len(made.axes), svd_solver="full").fit_transform(values)
+    found = np.concatenate([*made.vectors.values()])
+    np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=2e-3)
+    np.testing.assert_allclose(made.place(by_layer, list(CENTRES)), found, atol=1e-4)
+    more = np.concatenate([by_layer[:, :, ::-1], by_layer[:, :, :1]], 2)  # in another order
+    names = [*reversed(CENTRES), "new"]
+    np.testing.assert_allclose(made.place(more, names), found, atol=1e-4)
+    few = Reference.of(by_layer, by_layer.sum(1), list(CENTRES), {"art": slice(0, 17)})
+    assert len(few.axes) == 3
+    assert Reference.from_dict(json.loads(json.dumps(asdict(few)))) == few
+
+
+def test_what_was_enrolled_is_known_from_then_on(runs: Runs) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    noise = np.random.default_rng(0).integers(0, 255, (176, 40, 40, 3), np.uint8)
+    noise[:80] //= 2
+    seen = model.predict(noise[:80]).seen
+    usual = Reference.of(seen.by_layer, seen.distances, model.domains, {"dark": slice(None)})
+    scale = replace(model.info.calibration, reference=usual)
+    model.info = replace(model.info, calibration=scale)
+    bright = noise[80:128], noise[128:]
+    assert model.monitor(window=48).add(bright[1]).alarm
+    enrolled = model.enroll("bright", bright[0])
+    watch = enrolled.monitor(window=48)
+    assert watch.domains == ("dark", "bright")
+    state = watch.add(bright[1], datetime(2026, 5, 1))
+    assert not state.alarm
+    assert state.window.nearest == "bright"
+    assert state.window.farther == pytest.approx(1, abs=0.1)
+    assert enrolled.forget("bright").info == model.info
+    kept = enrolled.forget("art").info.calibration  # distances to it are not known any more
+    assert (kept.reference, kept.percentiles) == (None, ())
+
+
+def test_images_come_in_the_order_of_their_times(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for number, day in enumerate((3, 1, 2)):
+        exif = Image.Exif()
+        exif[306] = f"2026:05:0{day} 12:00:00"
+        Image.new("RGB", (8, 8)).save(tmp_path / f"{number}.jpg", exif=exif)
+    rows = "path,taken\n0.jpg,2026-05-03\n1.jpg,2026-05-01T12:00\n2.jpg,2026-05-02T12:00+02:00\n"
+    (tmp_path / "table.csv").write_text(rows)
+    for given, kind in (([tmp_path], "exif"), ([tmp_path / "table.csv"], "taken")):
+        found = sort_by_time(find_pictures(given), list(map(str, given)), kind)
+        assert [Path(own.name).name for own, _ in found] == ["1.jpg", "2.jpg", "0.jpg"]
+    assert found[1][1] == datetime(2026, 5, 2, 10)
+    pictures = find_pictures([tmp_path])
+    assert len(sort_by_time(pictures, [str(tmp_path)], "mtime")) == 3
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "PNG")
+    bare = [Picture("bare.png", buffer.getvalue)]
+    (tmp_path / "bad.csv").write_text("path,taken\n0.jpg,yesterday\n")
+    for one, given, kind, words in (
+        (bare, "bare.png", "exif", "tell no time"),
+        (bare, "bare.png", "mtime", "no time of its own"),
+        (bare, "bare.png", "taken", "is no .csv"),
+        (bare, str(tmp_path / "bad.csv"), "taken", "line 2: 'yesterday' is no time"),
+    ):
+        with pytest.raises((DataError, SettingsError), match=words):
+            sort_by_time(one, [given], kind)
