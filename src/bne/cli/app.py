@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bne import __version__
-from bne.cli import analyze, benchmark, bundle, data, demo, evaluate, export, predict, train
+from bne.cli import analyze, benchmark, bundle, data, demo, evaluate, export, predict, serve, train
 
 # An image too large is refused with a sentence of our own; PIL's warning would come on top.
 warnings.filterwarnings("ignore", "Image size .* exceeds limit")
@@ -27,6 +27,7 @@ app.command(epilog=analyze.EPILOG)(analyze.analyze)
 app.command(epilog=bundle.EPILOG)(bundle.bundle)
 app.command(epilog=predict.EPILOG)(predict.predict)
 app.command(epilog=export.EPILOG)(export.export)
+app.command(epilog=serve.EPILOG)(serve.serve)
 
 
 def _print_version(wanted: bool) -> None:

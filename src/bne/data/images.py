@@ -78,7 +78,7 @@ class ImageSet:
         return [i for i, file in enumerate(self.files) if file.domain in wanted]
 
 
-def decode(data: bytes, name: str) -> Image.Image:
+def decode(data: bytes, name: str, most: int = MAX_PIXELS) -> Image.Image:
     """Decodes an encoded image to the RGB a person would see, each channel 8 bits.
 
     EXIF rotation is applied; transparent pixels are composited on white; gray, palette and CMYK
@@ -89,18 +89,19 @@ def decode(data: bytes, name: str) -> Image.Image:
     Args:
         data: A whole JPEG, PNG, WebP, BMP or TIFF file; its content decides, not its extension.
         name: The image's name, for errors.
+        most: Pixels, `MAX_PIXELS` or fewer.
 
     Raises:
         DataError: The image is damaged, of another format or a kind Pillow cannot read, of unknown
-            range (signed or 32-bit pixels) or larger than `MAX_PIXELS`, which is checked before
-            anything is decoded.
+            range (signed or 32-bit pixels) or larger than `most`, which is checked before anything
+            is decoded.
     """
     from PIL import Image, UnidentifiedImageError
 
-    too_large = f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make the image smaller."
+    too_large = f"{name}: more than {most / 10**6:g} megapixels; make the image smaller."
     try:
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.width * image.height > MAX_PIXELS:
+            if image.width * image.height > most:
                 raise DataError(too_large)
             return to_rgb(image, name)
     except DataError:

@@ -32,7 +32,8 @@ def make_map(
         most: number of images at most of each domain.
 
     Returns:
-        `branches`, the places of the domains; and `images`, places, domains and classes.
+        `branches`, the places of the domains; and `images`, their places, domains, classes and
+        distances to the branches.
 
     Raises:
         SettingsError: The model measures no distances, or there are too few images.
@@ -58,11 +59,18 @@ def make_map(
     if not found:
         raise SettingsError("--map: too few images were held out to make a map of; leave it out.")
     images, domains = (own.round(DIGITS).tolist() for own in (found[0].images, found[0].domains))
-    labels = seen.domain[seen.mapped].tolist(), seen.truth[seen.mapped].tolist()
+    mapped = seen.mapped
+    labels = seen.domain[mapped].tolist(), seen.truth[mapped].tolist()
+    away = [[float(f"{one:.4g}") for one in own] for own in (-seen.nearness[mapped]).tolist()]
     return {
         "branches": dict(zip(model.branches, domains, strict=True)),
         "images": [
-            {"place": place, "domain": seen.domains[domain], "class": model.classes[label]}
-            for place, domain, label in zip(images, *labels, strict=True)
+            {
+                "place": place,
+                "domain": seen.domains[domain],
+                "class": model.classes[label],
+                "distances": distances,
+            }
+            for place, domain, label, distances in zip(images, *labels, away, strict=True)
         ],
     }
