@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from bne.errors import SettingsError
@@ -50,6 +51,7 @@ def run(app: Any, host: str, port: int, started: Callable[[str], None]) -> None:
     """
     import uvicorn
 
+    warnings.filterwarnings("ignore", module="PIL")  # of damaged images, which clients are told of
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
