@@ -17,6 +17,7 @@ from bne.cli import (
     export,
     monitor,
     predict,
+    serve,
     train,
     verify,
 )
@@ -40,6 +41,7 @@ app.command(epilog=analyze.EPILOG)(analyze.analyze)
 app.command(epilog=bundle.EPILOG)(bundle.bundle)
 app.command(epilog=predict.EPILOG)(predict.predict)
 app.command(epilog=export.EPILOG)(export.export)
+app.command(epilog=serve.EPILOG)(serve.serve)
 app.command(epilog=monitor.EPILOG)(monitor.monitor)
 app.command(epilog=enroll.ENROLL)(enroll.enroll)
 app.command(epilog=enroll.FORGET)(enroll.forget)

@@ -96,7 +96,7 @@ def predict(
         rows.check_suffix(out)
         common.check_file(out, "--out")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
-    mode = {"lean": lean, "mix": mix, "nearest": nearest}
+    mode: dict[str, Any] = {"lean": lean, "mix": mix, "nearest": nearest}
     opened, known = open_engine(model, device, **mode)
     if one_domain:
         check_one_domain(opened)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -120,9 +121,9 @@ class Way:
         )
 
 
-def pixels(data: bytes, name: str, way: Way) -> NDArray[np.uint8]:
+def pixels(data: bytes, name: str, way: Way, most: int = MAX_PIXELS) -> NDArray[np.uint8]:
     """(size, size, channels) from a whole encoded file; see `read`."""
-    return resized(read(data, name), name, way)
+    return resized(read(data, name, most), name, way)
 
 
 def resized(image: Picture, name: str, way: Way) -> NDArray[np.uint8]:
@@ -156,7 +157,7 @@ def decode(data: bytes, name: str, window: Window | None = None) -> Image.Image:
     return as_rgb(read(data, name), window)
 
 
-def read(data: bytes, name: str) -> Picture:
+def read(data: bytes, name: str, most: int = MAX_PIXELS) -> Picture:
     """Decodes an encoded image: to RGB, or to the values of one that has more than 8 bits.
 
     EXIF rotation is applied; transparent pixels are composited on white; gray, palette and CMYK
@@ -168,22 +169,23 @@ def read(data: bytes, name: str) -> Picture:
         data: A whole JPEG, PNG, WebP, BMP, TIFF, DICOM or `.npy` file; its content decides, not its
             extension.
         name: The image's name, for errors.
+        most: Pixels, `MAX_PIXELS` or fewer.
 
     Raises:
         DataError: The image is damaged, of another format or a kind Pillow cannot read, or larger
-            than `MAX_PIXELS`, which is checked before anything is decoded.
+            than `most`, which is checked before anything is decoded.
         MissingLibraryError: It is a DICOM file, and pydicom is not installed.
     """
     from PIL import Image, UnidentifiedImageError
 
-    too_large = f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make the image smaller."
+    too_large = f"{name}: more than {most / 10**6:g} megapixels; make the image smaller."
     try:
         if is_dicom(data):
-            return dicom.read(data, name, MAX_PIXELS)
+            return dicom.read(data, name, most)
         if data.startswith(NUMPY):
-            return _array(data, name)
+            return _array(data, name, most)
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
-            if image.width * image.height > MAX_PIXELS:
+            if image.width * image.height > most:
                 raise DataError(too_large)
             return of_pillow(image, name)
     except BneError:
@@ -273,10 +275,15 @@ def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
     return square
 
 
-def _array(data: bytes, name: str) -> Values:
+def _array(data: bytes, name: str, most: int) -> Values:
     """An array of (H, W) or (H, W, N) in a `.npy` file; objects, which are pickled, are refused."""
     import numpy as np
 
+    file = io.BytesIO(data)
+    np.lib.format.read_magic(file)
+    shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    if math.prod(shape) * kind.itemsize != len(data) - file.tell():  # before memory is set aside
+        raise DataError(f"{name}: the array is not as large as it says; save it again.")
     array = np.load(io.BytesIO(data), allow_pickle=False)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
@@ -285,8 +292,8 @@ def _array(data: bytes, name: str) -> Values:
             f"{name}: the array has shape {array.shape} and type {array.dtype}; it must hold "
             "numbers, as (height, width) or (height, width, channels)."
         )
-    if array.shape[0] * array.shape[1] > MAX_PIXELS:
-        raise DataError(f"{name}: more than {MAX_PIXELS // 10**6} megapixels; make it smaller.")
+    if array.shape[0] * array.shape[1] > most:
+        raise DataError(f"{name}: more than {most / 10**6:g} megapixels; make it smaller.")
     full = (0.0, 65535.0) if array.dtype == np.uint16 else None
     return Values(_finite(array, name), name, full)
 

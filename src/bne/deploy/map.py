@@ -42,8 +42,8 @@ def make_map(
         pictures: whether a thumbnail of each image is kept.
 
     Returns:
-        `branches`, the places of the domains; and `images`, places, domains, classes and, if
-        wanted, thumbnails: small JPEGs, as `data:` addresses.
+        `branches`, the places of the domains; and `images`, their places, domains, classes,
+        distances to the branches and, if wanted, thumbnails: small JPEGs, as `data:` addresses.
 
     Raises:
         SettingsError: The model measures no distances, there are too few images, or too many
@@ -75,12 +75,19 @@ def make_map(
     if not found:
         raise SettingsError("--map: too few images were held out to make a map of; leave it out.")
     images, domains = (own.round(DIGITS).tolist() for own in (found[0].images, found[0].domains))
-    labels = seen.domain[seen.mapped].tolist(), seen.truth[seen.mapped].tolist()
+    mapped = seen.mapped
+    labels = seen.domain[mapped].tolist(), seen.truth[mapped].tolist()
+    away = [[float(f"{one:.4g}") for one in own] for own in (-seen.nearness[mapped]).tolist()]
     shown = [
-        {"place": place, "domain": seen.domains[domain], "class": model.classes[label]}
-        for place, domain, label in zip(images, *labels, strict=True)
+        {
+            "place": place,
+            "domain": seen.domains[domain],
+            "class": model.classes[label],
+            "distances": distances,
+        }
+        for place, domain, label, distances in zip(images, *labels, away, strict=True)
     ]
     if pictures:
-        small = thumbnails(prepared, seen.numbers[seen.mapped].tolist(), SIDE, BUDGET)
+        small = thumbnails(prepared, seen.numbers[mapped].tolist(), SIDE, BUDGET)
         shown = [{**one, "thumbnail": own} for one, own in zip(shown, small, strict=True)]
     return {"branches": dict(zip(model.branches, domains, strict=True)), "images": shown}

@@ -38,11 +38,13 @@ class OnnxEngine:
     Args:
         session: of ONNX Runtime.
         model: what is known of the model.
+        checksum: of the file.
         prepares: whether the graph crops and normalizes images itself.
     """
 
-    def __init__(self, session: Any, model: Manifest, *, prepares: bool) -> None:
+    def __init__(self, session: Any, model: Manifest, checksum: str, *, prepares: bool) -> None:
         self.model = model
+        self.checksum = checksum
         self._session = session
         self._prepares = prepares
         inner = model.transform["preprocessing"]
@@ -56,15 +58,17 @@ class OnnxEngine:
         self._scale, self._shift = 1 / (255 * std), -mean / std
 
     @classmethod
-    def of(cls, data: bytes, path: Path) -> OnnxEngine:
-        """From the bytes of a file, which `path` names in errors.
+    def of(cls, data: bytes, path: Path, threads: int = 0) -> OnnxEngine:
+        """From the bytes of a file, which `path` names in errors; 0 threads are as many as cores.
 
         Raises:
             DataError: They are no exported model, or a damaged one.
         """
         runtime = require("onnxruntime", "onnx")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = threads
         try:
-            session = runtime.InferenceSession(data, providers=["CPUExecutionProvider"])
+            session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of classes that ONNX Runtime does not export
             raise DataError(
                 f"{path} is no ONNX model, or a damaged one; copy or export it again."
@@ -77,17 +81,17 @@ class OnnxEngine:
                 f"{path} is damaged: its checksum is not the one it was written with; copy it "
                 "again."
             )
-        return cls(session, model, prepares=beside.get("input") == UNSIGNED)
+        return cls(session, model, checksum, prepares=beside.get("input") == UNSIGNED)
 
     @classmethod
-    def load(cls, path: Path) -> OnnxEngine:
+    def load(cls, path: Path, threads: int = 0) -> OnnxEngine:
         """Reads an exported file.
 
         Raises:
             DataError: It is not there, no exported model, or a damaged one.
         """
         try:
-            return cls.of(path.read_bytes(), path)
+            return cls.of(path.read_bytes(), path, threads)
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror}).") from error
 

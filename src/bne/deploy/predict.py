@@ -46,12 +46,15 @@ class Looks(Protocol):
         """Looks at (N, size, size, C) images; `places` asks for weights and distances too."""
 
 
-def open_engine(path: Path, device: str, **mode: Any) -> tuple[Looks, Manifest]:
+def open_engine(
+    path: Path, device: str, *, threads: int | None = None, **mode: Any
+) -> tuple[Looks, Manifest]:
     """The network of a model file, a run's folder or an exported file, and what is known of it.
 
     Args:
         path: of the file or folder.
         device: "auto", "cpu" or "cuda"; exported files run on the CPU.
+        threads: of ONNX Runtime, by default one per core; torch's are set where it computes.
         **mode: how the model answers, see `bne.deploy.modes.set_mode`.
 
     Raises:
@@ -65,7 +68,7 @@ def open_engine(path: Path, device: str, **mode: Any) -> tuple[Looks, Manifest]:
             raise SettingsError(
                 f"--{asked[0]}: an exported model answers as it was exported; export it anew."
             )
-        engine = OnnxEngine.load(path)
+        engine = OnnxEngine.load(path, threads or 0)
         return engine, engine.model
     from bne.deploy.classifier import Classifier
     from bne.training.environment import choose_device

@@ -1,0 +1,259 @@
+"""Images of many requests, decoded in threads and shown to the network together.
+
+Torch is imported only if the model needs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bne.data.decoding import usable_cores
+from bne.data.images import pixels
+from bne.deploy.answers import Answers
+from bne.deploy.places import place
+from bne.deploy.rows import rows
+from bne.errors import BneError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from bne.deploy.answers import Seen
+    from bne.deploy.live import Loaded
+    from bne.deploy.rows import Row
+
+LOG = logging.getLogger(__name__)
+
+
+class FullError(Exception):
+    """There is no room for more images now."""
+
+
+class Image(NamedTuple):
+    """An image that somebody sent.
+
+    Attributes:
+        name: how it is called in the answer.
+        data: the encoded file.
+    """
+
+    name: str
+    data: bytes
+
+
+@dataclass(eq=False)
+class Work:
+    """The images of one request.
+
+    Attributes:
+        model: that looks at all of them.
+        images: at least one.
+        top: number of classes to name for each.
+        places: whether weights and distances are wanted, which may cost another pass.
+        waiter: what the caller waits on; not touched here.
+        pixels: (size, size, 3) of each image, once decoded, or what is wrong with it.
+        rows: the answer for each image, once known.
+        failure: what kept the network from answering.
+        dropped: whether nobody waits for it any more.
+        ready: when all images were decoded.
+    """
+
+    model: Loaded
+    images: Sequence[Image]
+    top: int
+    places: bool
+    waiter: Any = None
+    pixels: list[NDArray[np.uint8] | DataError | None] = field(default_factory=list)
+    rows: list[Row | None] = field(default_factory=list)
+    failure: Exception | None = None
+    dropped: bool = False
+    ready: float = 0.0
+    left: int = 0
+
+    def __post_init__(self) -> None:
+        self.left = len(self.images)
+        self.pixels = [None] * self.left
+        self.rows = [None] * self.left
+
+    @property
+    def problems(self) -> list[tuple[int, DataError]]:
+        """Which images cannot be read, and why."""
+        return [(n, own) for n, own in enumerate(self.pixels) if isinstance(own, DataError)]
+
+
+class Batcher:
+    """A queue of images before one network.
+
+    An image waits for others only while these are being decoded, and at most `delay`: a single
+    request is not held up, and under load batches fill by themselves while the network computes.
+
+    Args:
+        batch: number of images that the network is shown together at most.
+        delay: seconds.
+        capacity: number of images at most that are decoded, wait or are looked at.
+        pixels: of an image, at most.
+        threads: that decode, and that torch computes with; by default one per usable core.
+        done: called from other threads with works that are finished, each once.
+        seen: told, after each batch, the rows of its images.
+    """
+
+    def __init__(
+        self,
+        *,
+        batch: int,
+        delay: float,
+        capacity: int,
+        pixels: int,
+        threads: int | None,
+        done: Callable[[list[Work]], None],
+        seen: Callable[[list[Row]], None],
+    ) -> None:
+        self.pending = 0
+        self._batch, self._delay, self._capacity = batch, delay, capacity
+        self._pixels, self._threads, self._done, self._seen = pixels, threads, done, seen
+        self._changed = Condition()
+        self._ready: deque[tuple[Work, int]] = deque()
+        self._decoding = 0
+        self._closed = False
+        self._decoders = ThreadPoolExecutor(threads or usable_cores(), "decode")
+        self._looker = Thread(target=self._run, name="network", daemon=True)
+        self._looker.start()
+
+    @property
+    def open(self) -> bool:
+        """Whether work is taken."""
+        return not self._closed and self._looker.is_alive()
+
+    def submit(self, work: Work) -> None:
+        """Takes the images of a request.
+
+        Raises:
+            FullError: There is no room for them, or the queue is closed.
+        """
+        count = len(work.images)
+        with self._changed:
+            if self._closed or self.pending + count > self._capacity:
+                raise FullError
+            self.pending += count
+            self._decoding += 1
+        for number in range(count):
+            self._decoders.submit(self._decode, work, number)
+
+    def close(self) -> None:
+        """Takes no more work, and returns once all that was taken is done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._looker.join()
+        self._decoders.shutdown()
+
+    def _decode(self, work: Work, number: int) -> None:
+        image, engine = work.images[number], work.model.engine
+        found: NDArray[np.uint8] | DataError
+        try:
+            if work.dropped:
+                raise DataError("Nobody waits for it.")
+            found = pixels(image.data, image.name, engine.way, self._pixels)
+        except DataError as error:
+            found = error
+        except Exception as error:  # nothing that a client sends may stop a thread
+            LOG.exception("An image could not be decoded.")
+            found = DataError(f"{image.name}: the image cannot be decoded ({error}).")
+        work.pixels[number] = found
+        with self._changed:
+            work.left -= 1
+            if work.left:
+                return
+            self._decoding -= 1
+            bad = bool(work.problems)
+            if bad:
+                self.pending -= len(work.images)
+            else:
+                work.left, work.ready = len(work.images), time.monotonic()
+                self._ready.extend((work, n) for n in range(len(work.images)))
+            self._changed.notify_all()
+        if bad:
+            self._done([work])
+
+    def _run(self) -> None:
+        while batch := self._take():
+            finished = []
+            for (work, number), row in zip(batch, self._look(batch), strict=True):
+                if isinstance(row, DataError):
+                    work.pixels[number] = row
+                elif isinstance(row, Exception):
+                    work.failure = row
+                else:
+                    work.rows[number] = row
+                work.left -= 1
+                if not work.left:
+                    finished.append(work)
+            with self._changed:
+                self.pending -= len(batch)
+            if finished:
+                self._done(finished)
+
+    def _take(self) -> list[tuple[Work, int]]:
+        """The next images, all of the same model; none once the queue is closed and empty."""
+        with self._changed:
+            while True:
+                while self._ready and self._ready[0][0].dropped:
+                    self._ready.popleft()
+                    self.pending -= 1
+                if not self._ready:
+                    if self._closed and not self.pending:
+                        return []
+                    self._changed.wait()
+                    continue
+                rest = self._ready[0][0].ready + self._delay - time.monotonic()
+                if len(self._ready) >= self._batch or not self._decoding or rest <= 0:
+                    break
+                self._changed.wait(rest)
+            model = self._ready[0][0].model
+            taken: list[tuple[Work, int]] = []
+            while self._ready and len(taken) < self._batch and self._ready[0][0].model is model:
+                taken.append(self._ready.popleft())
+            return taken
+
+    def _look(self, batch: list[tuple[Work, int]]) -> Sequence[Row | Exception]:
+        """Rows of all images; one that the network fails at spoils no other's answer."""
+        model, works = batch[0][0].model, [work for work, _ in batch]
+        try:
+            shown: list[Any] = [work.pixels[number] for work, number in batch]
+            model.use_threads(self._threads)
+            seen = model.engine(np.stack(shown), places=any(work.places for work in works))
+            names = [work.images[number].name for work, number in batch]
+            found = describe(model, names, seen, max(work.top for work in works))
+        except Exception as error:
+            if len(batch) > 1:
+                return [row for one in batch for row in self._look([one])]
+            if not isinstance(error, BneError):
+                LOG.exception("The network failed.")
+            return [error]
+        self._seen(found)
+        return found
+
+
+def describe(model: Loaded, names: Sequence[str], seen: Seen, top: int) -> list[Row]:
+    """All that is known of N images, a row each."""
+    answers = Answers(model.info, seen)
+    columns = ["class", "probability", "top"]
+    if seen.weights is not None:
+        columns += ["nearest", "weights"]
+    if seen.distances is not None:
+        columns += ["distances"] + ["unusual"] * bool(model.info.calibration.percentiles)
+    places = place(model.info, seen)
+    found: list[dict[str, Any]] = []
+    for number, row in enumerate(rows(names, answers, columns, top)):
+        own = {"name": row.pop("file"), **row}
+        found.append(own if places is None else own | {"place": places[number]})
+    return found

@@ -1,0 +1,146 @@
+"""The model that is served: loaded beside the one in use when its file changes."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bne.deploy.predict import open_engine
+from bne.errors import BneError, DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from bne.deploy.manifest import Manifest
+    from bne.deploy.predict import Looks
+
+    Stamp = tuple[int, int, int]
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A model that can answer.
+
+    Attributes:
+        id: the same for the same model that answers in the same way.
+        engine: the network.
+        info: what is known of it.
+    """
+
+    id: str
+    engine: Looks
+    info: Manifest
+
+    @classmethod
+    def of(cls, path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
+        """Reads a model file or an exported one, and tries it on a black image.
+
+        Raises:
+            DataError: There is no model, or a damaged one.
+            SettingsError: There is no such device, or the model cannot answer so.
+        """
+        engine, info = open_engine(path, device, threads=threads, **mode)
+        engine(np.zeros((1, engine.size, engine.size, 3), np.uint8))
+        return cls(_id(engine, info), engine, info)
+
+    def use_threads(self, threads: int | None) -> None:
+        """Sets how many threads torch computes with, for the calling thread."""
+        if threads and hasattr(self.engine, "method"):
+            import torch
+
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
+
+
+def _id(engine: Any, info: Manifest) -> str:
+    if not hasattr(engine, "method"):
+        return str(engine.checksum[:16])
+    from bne.deploy.bundle import checksum
+    from bne.training.files import snapshot
+
+    return checksum(snapshot(engine.method.state_dict()), info)[:16]
+
+
+class Live:
+    """A model that follows its file.
+
+    A new file is loaded while the old model answers. One that cannot be loaded is reported once,
+    and the old model stays.
+
+    Args:
+        path: of the file.
+        device: to compute on.
+        threads: to compute with; by default one per core.
+        mode: how the model answers, see `bne.deploy.modes.set_mode`.
+        changed: told of every new model, or why there is none.
+
+    Raises:
+        DataError: There is no model, or a damaged one.
+        SettingsError: There is no such device, or the model cannot answer so.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        device: str,
+        threads: int | None,
+        mode: dict[str, Any],
+        changed: Callable[[Loaded | Exception], None] = lambda found: None,
+    ) -> None:
+        from bne.deploy.bundle import NAME
+
+        self._path = path / NAME if path.is_dir() else path
+        if path.is_dir() and not self._path.is_file():
+            raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
+        self._how: dict[str, Any] = {"device": device, "threads": threads, **mode}
+        self.changed = changed
+        self._stop = Event()
+        self._stamp = self._look()
+        self.model = Loaded.of(self._path, **self._how)
+        self._thread: Thread | None = None
+
+    def watch(self, seconds: float = 1.0) -> None:
+        """Starts to follow the file, which is looked at so often."""
+        self._thread = Thread(target=self._watch, args=(seconds,), name="model", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends that."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
+
+    def refresh(self) -> None:
+        """Loads the file if it is another than the last time."""
+        stamp = self._look()
+        if stamp == self._stamp or stamp is None:  # a file that is gone may be about to be replaced
+            return
+        self._stamp = stamp
+        try:
+            found = Loaded.of(self._path, **self._how)
+        except Exception as error:  # whatever it is, the old model goes on answering
+            if not isinstance(error, BneError):
+                LOG.exception("The new model cannot be loaded.")
+            self.changed(error)
+            return
+        if found.id != self.model.id:
+            self.model = found
+            self.changed(found)
+
+    def _watch(self, seconds: float) -> None:
+        while not self._stop.wait(seconds):
+            self.refresh()
+
+    def _look(self) -> Stamp | None:
+        try:
+            now = self._path.stat()
+        except OSError:
+            return None
+        return now.st_mtime_ns, now.st_size, now.st_ino

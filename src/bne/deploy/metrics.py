@@ -1,0 +1,82 @@
+"""What a server counts, for Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.process_collector import ProcessCollector
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bne.deploy.live import Loaded
+    from bne.deploy.rows import Row
+
+SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+PERCENTILES = (10, 25, 50, 75, 90, 95, 99, 100)
+
+
+class Metrics:
+    """Counters of one server.
+
+    Args:
+        pending: tells how many images are in the queue.
+    """
+
+    def __init__(self, pending: Callable[[], float]) -> None:
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self._requests = self._make(Counter, "requests", "Answers by path and status.", "path code")
+        self._seconds = self._make(
+            Histogram, "request_seconds", "Time to answer.", "path", buckets=SECONDS
+        )
+        self._batch = self._make(
+            Histogram, "batch_images", "Images that the network saw together.", buckets=SIZES
+        )
+        self._classes = self._make(Counter, "images", "Images by predicted class.", "class")
+        self._nearest = self._make(Counter, "nearest", "Images by nearest domain.", "domain")
+        self._unusual = self._make(
+            Histogram,
+            "unusual_percent",
+            "How many of 100 held-out source images lie nearer to a domain.",
+            buckets=PERCENTILES,
+        )
+        self.bad = self._make(Counter, "bad_images", "Images that could not be read.")
+        self._model = self._make(
+            Gauge, "model_info", "The model that answers.", "id method backbone"
+        )
+        self.swaps = self._make(Counter, "model_swaps", "New models taken over.")
+        self.swap_failures = self._make(
+            Counter, "model_swap_failures", "New model files that could not be loaded."
+        )
+        queue = self._make(Gauge, "queue_images", "Images decoded, waiting or looked at.")
+        queue.set_function(pending)
+
+    def _make(self, kind: Any, name: str, text: str, labels: str = "", **options: Any) -> Any:
+        return kind(f"bne_{name}", text, labels.split(), registry=self._registry, **options)
+
+    def text(self) -> bytes:
+        """All of them, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def answered(self, path: str, code: int, seconds: float) -> None:
+        """Counts an answer."""
+        self._requests.labels(path, code).inc()
+        self._seconds.labels(path).observe(seconds)
+
+    def seen(self, found: list[Row]) -> None:
+        """Counts the images of a batch."""
+        self._batch.observe(len(found))
+        for row in found:
+            self._classes.labels(row["class"]).inc()
+            if "nearest" in row:
+                self._nearest.labels(row["nearest"]).inc()
+            if "unusual" in row:
+                self._unusual.observe(row["unusual"])
+
+    def model(self, model: Loaded) -> None:
+        """Names the model that answers from now on."""
+        self._model.clear()
+        self._model.labels(model.id, model.info.method, model.info.backbone).set(1)

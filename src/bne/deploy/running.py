@@ -1,0 +1,74 @@
+"""A server as a process: its address, its key, and how it stops."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from bne.errors import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+KEY = "BNE_API_KEY"
+"""The environment variable of the API key."""
+
+
+def read_key(file: Path | None) -> str | None:
+    """The API key in a file or, without one, in the environment.
+
+    Raises:
+        SettingsError: It is empty, or nothing that a header can hold.
+    """
+    if file is None:
+        found, place = os.environ.get(KEY), KEY
+    else:
+        found, place = file.read_text(encoding="utf-8", errors="replace").strip(), str(file)
+    if found is None:
+        return None
+    if not found or not found.isascii() or not found.isprintable() or " " in found:
+        raise SettingsError(
+            f"{place}: the API key must be one word of plain letters, digits and signs."
+        )
+    return found
+
+
+def run(app: Any, host: str, port: int, started: Callable[[str], None]) -> None:
+    """Answers requests until a signal comes, and then those that were already made.
+
+    Args:
+        app: of a `Server`.
+        host: to listen at.
+        port: 0 takes a free one.
+        started: told the address.
+
+    Raises:
+        SettingsError: The address is not to be had.
+    """
+    import uvicorn
+
+    warnings.filterwarnings("ignore", module="PIL")  # of damaged images, which clients are told of
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listening = socket.socket(family)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except (OSError, UnicodeError) as error:
+        listening.close()
+        why = getattr(error, "strerror", None) or error
+        raise SettingsError(
+            f"--host {host} --port {port}: cannot be listened at ({why}); choose others."
+        ) from error
+    # uvicorn hands the signal on once it has stopped, which would end us with an error.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    name = f"[{host}]" if family == socket.AF_INET6 else host
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    with listening:
+        listening.listen(2048)
+        started(f"http://{name}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run([listening])

@@ -1,0 +1,32 @@
+"""A server of a model that listens, in a thread of this process."""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from bne.deploy.live import Live
+from bne.deploy.serve import Limits, Server
+
+
+@contextmanager
+def listening(path: Path, key: str | None = None, **limits: float) -> Iterator[str]:
+    """Its address."""
+    own = Server(Live(path, "cpu", 1, {}), Limits(threads=1, **limits), key)
+    running = uvicorn.Server(uvicorn.Config(own.app, log_level="warning"))
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        place.listen()
+        thread = threading.Thread(target=running.run, args=([place],))
+        thread.start()
+        while not running.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{place.getsockname()[1]}"
+        finally:
+            running.should_exit = True
+            thread.join()
