@@ -66,13 +66,18 @@ def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path
                 np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
 
 
-def test_a_program_of_torch_answers_as_the_model(runs: Runs, tmp_path: Path) -> None:
-    model = bne.load(runs["bne"], "cpu")
+@pytest.mark.parametrize("layers", [None, 1])
+def test_a_program_of_torch_answers_as_the_model(runs: Runs, layers, tmp_path: Path) -> None:
+    model = bne.load(runs["bne"], "cpu", layers=layers)
     assert model.export(tmp_path / "model.pt2", "torch").difference < 1e-5
     content = {"bne.json": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=content).module()
     assert json.loads(json.loads(content["bne.json"])["model"])["classes"] == ["cat", "dog"]
     file = next(runs["data"].glob("photo/*/*.png"))
+    convolutions = sum("conv2d" in str(node.target) for node in program.graph.nodes)
+    every = sum(isinstance(m, torch.nn.Conv2d) for m in model.engine.method.modules())
+    # The first serves all passes; with one layer the instance pass has no other.
+    assert convolutions == (2 * every - 1 if layers is None else every)
     logits, weights, distances = program(model.engine.transform.file(file).repeat(3, 1, 1, 1))
     expected = model.predict([file] * 3).seen
     for found, own in zip((logits, weights, distances), expected, strict=True):
