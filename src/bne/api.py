@@ -239,6 +239,7 @@ def load(
     lean: float | Mapping[str, float] | None = None,
     mix: str | None = None,
     nearest: int | None = None,
+    layers: int | None = None,
 ) -> Classifier:
     """Reads a trained model; neither recipe nor data nor initial weights are needed.
 
@@ -250,6 +251,8 @@ def load(
             as the model was saved, like all that follow.
         mix: what is mixed: "logits", "probabilities", "statistics" or "centre", see `bne.convert`.
         nearest: the number of branches that are run for each image, the nearest ones.
+        layers: the number of first batch-norm layers that place images among the domains; the pass
+            that places them ends there.
 
     Raises:
         DataError: There is no model, or a damaged one.
@@ -258,7 +261,8 @@ def load(
     from bne.deploy.classifier import Classifier
     from bne.training.environment import choose_device
 
-    return Classifier.load(path, choose_device(device), lean=lean, mix=mix, nearest=nearest)
+    mode = {"lean": lean, "mix": mix, "nearest": nearest, "layers": layers}
+    return Classifier.load(path, choose_device(device), **mode)
 
 
 def verify(

@@ -11,6 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import pytest
 import yaml
 
@@ -388,19 +389,38 @@ def test_a_run_splits_once_and_runs_few_files(data: Path) -> None:
     assert max(len({file for file, _ in step}) for step in trace.steps) <= FILES_OF_A_STEP
 
 
+WATCH = """
+import os, sys
+
+def note(event, args):
+    if event == "open" and str(args[0]).endswith(".model.bne.partial") and "w" in str(args[1]):
+        with open("writers", "a") as file:
+            file.write(os.environ["RANK"] + "\\n")
+
+sys.addaudithook(note)
+"""
+
+
 @pytest.mark.slow
-def test_two_processes_train_what_one_does_and_print_once(data: Path) -> None:
+def test_two_processes_train_what_one_does_and_speak_and_write_once(data: Path) -> None:
     command = ("train", "--data", data, "--target", "sketch", *SMALL, "--json", "--out")
     one = bne(*command, "one").json
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone")
+    Path("watch").mkdir()
+    Path("watch/sitecustomize.py").write_text(WATCH)
+    path = os.pathsep.join(["watch", os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [*map(str, (*torchrun, "--nproc-per-node=2", "-m", "bne", *command, "two"))],
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr
+    assert Path("writers").read_text().splitlines() == ["0"]
+    file = next(data.glob("sketch/*/*.png"))
+    ours, theirs = (api.load(f"{run}/model.bne", "cpu").predict(file) for run in ("one", "two"))
+    np.testing.assert_allclose(theirs.probabilities, ours.probabilities, rtol=1e-3)
     two = json.loads(done.stdout)
     assert [e["loss"] for e in two["epochs"]] == pytest.approx([e["loss"] for e in one["epochs"]])
     others = [line for line in done.stderr.splitlines() if "1/1" not in line]

@@ -1,22 +1,28 @@
 """Exported graphs, against the model in PyTorch; ONNX Runtime where torch cannot be imported."""
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import bne
 from bne.data.sources import open_images
 from bne.deploy import export as exporting
+from bne.deploy import quantize
+from bne.deploy.classifier import Classifier
 from bne.deploy.export import ExportError
 from bne.deploy.onnx import OnnxEngine
-from bne.deploy.pictures import find_pictures
+from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
+from tests.cli.command import bne as command_line
 
 Runs = dict[str, Path]
 MODES = [
@@ -66,13 +72,18 @@ def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path
                 np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
 
 
-def test_a_program_of_torch_answers_as_the_model(runs: Runs, tmp_path: Path) -> None:
-    model = bne.load(runs["bne"], "cpu")
+@pytest.mark.parametrize("layers", [None, 1])
+def test_a_program_of_torch_answers_as_the_model(runs: Runs, layers, tmp_path: Path) -> None:
+    model = bne.load(runs["bne"], "cpu", layers=layers)
     assert model.export(tmp_path / "model.pt2", "torch").difference < 1e-5
     content = {"bne.json": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=content).module()
     assert json.loads(json.loads(content["bne.json"])["model"])["classes"] == ["cat", "dog"]
     file = next(runs["data"].glob("photo/*/*.png"))
+    convolutions = sum("conv2d" in str(node.target) for node in program.graph.nodes)
+    every = sum(isinstance(m, torch.nn.Conv2d) for m in model.engine.method.modules())
+    # The first serves all passes; with one layer the instance pass has no other.
+    assert convolutions == (2 * every - 1 if layers is None else every)
     logits, weights, distances = program(model.engine.transform.file(file).repeat(3, 1, 1, 1))
     expected = model.predict([file] * 3).seen
     for found, own in zip((logits, weights, distances), expected, strict=True):
@@ -96,24 +107,43 @@ def test_a_branch_is_a_plain_network_without_batch_norm(runs: Runs, tmp_path: Pa
     model.export(tmp_path / "centre.pt2", "torch", branch="centre")
 
 
-def test_int8_costs_what_it_says(runs: Runs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("fit", ["squash", "letterbox"])
+def test_int8_costs_what_it_says(
+    runs: Runs, fit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     onnx = pytest.importorskip("onnx")
-    model, images = bne.load(runs["bne"], "cpu", mix="centre", lean=0.0), open_images(runs["data"])
-    spent = model.export(tmp_path / "int8.onnx", preprocess=True, quantize=images).cost
+    wide = tmp_path / "wide"
+    for path in runs["data"].glob("*/*/*.png"):
+        place = wide / path.relative_to(runs["data"])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.open(path).resize((60, 30)).save(place)
+    model = bne.load(runs["bne"], "cpu", mix="centre", lean=0.0)
+    changed = replace(model.info, transform={**model.info.transform, "fit": fit})
+    model = Classifier(model.engine.method, changed, "cpu")
+    model.save(tmp_path / "model.bne")
+    fits = []
+    known = quantize.resize
+    monkeypatch.setattr(quantize, "resize", lambda *given: fits.append(given[2]) or known(*given))
+    command = ("export", tmp_path / "model.bne", tmp_path / "int8.onnx", "--quantize", wide)
+    said = command_line(*command, "--preprocess").out
+    after, before, count = re.search(
+        r"accuracy ([\d.]+) % instead of ([\d.]+) % on (\d+) images", said
+    ).groups()
     graph = onnx.load(tmp_path / "int8.onnx").graph
     small = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
     assert sum(np.prod(one.dims) > 100 for one in small) >= 5  # the weights of every layer
     engine = OnnxEngine.load(tmp_path / "int8.onnx")  # whose checksum is its own
-    pictures = find_pictures([runs["data"]])
-    right = {True: 0, False: 0}
-    for own in (False, True):
-        used = (engine, engine.model) if own else (model.engine, model.info)
-        for part in predict(*used, pictures):
-            names = [Path(name).parent.name for name in part.names]
-            right[own] += sum(n == c for n, c in zip(names, part.answers.classes, strict=True))
-    assert spent.images == len(pictures) // 2  # the others set the ranges
-    assert 0 <= spent.before <= right[False]
-    assert 0 <= spent.after <= right[True]
+    assert {engine.fit, *fits} == {fit}
+    rest = quantize._divided(open_images(wide))[1]  # the others set the ranges
+    assert int(count) == len(rest) == len(fits)
+    pictures = [Picture(file.name, file.read) for file in rest]
+    for used, told in (((model.engine, model.info), before), ((engine, engine.model), after)):
+        right = sum(
+            Path(name).parent.name == answer
+            for part in predict(*used, pictures)
+            for name, answer in zip(part.names, part.answers.classes, strict=True)
+        )
+        assert float(told) == pytest.approx(100 * right / len(rest), abs=0.05)
 
 
 def test_what_cannot_be_exported_is_one_sentence(

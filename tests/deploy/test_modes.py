@@ -4,13 +4,21 @@ import numpy as np
 import pytest
 
 import bne
+from bne.core.norm import domain_layers
 from bne.errors import SettingsError
 
 Runs = dict[str, Path]
 
 
 @pytest.mark.parametrize(
-    "mode", [{"lean": 0.3}, {"mix": "statistics"}, {"mix": "centre", "lean": 0.1}, {"nearest": 1}]
+    "mode",
+    [
+        {"lean": 0.3},
+        {"mix": "statistics"},
+        {"mix": "centre", "lean": 0.1},
+        {"nearest": 1},
+        {"layers": 1},
+    ],
 )
 def test_a_mode_changes_answers_and_is_kept(runs: Runs, mode: dict, tmp_path: Path) -> None:
     files = sorted(runs["data"].glob("photo/*/*.png"))
@@ -18,14 +26,18 @@ def test_a_mode_changes_answers_and_is_kept(runs: Runs, mode: dict, tmp_path: Pa
     before = bne.load(runs["bne"], "cpu", lean=0.0)
     model = bne.load(runs["bne"], "cpu", **mode)
     for key, value in mode.items():
-        assert getattr(model.engine.method.net, key) == value
+        kept = getattr(model.engine.method.net, key)
+        assert (len(kept) if key == "layers" else kept) == value
+    # What is usual was measured by all layers.
+    assert (model.predict(files).unusual is None) == ("layers" in mode)
     found = model.predict(files).seen.logits
     assert not np.allclose(found, before.predict(files).seen.logits, rtol=1e-4)
     model.save(tmp_path / "model.bne")
     again = bne.load(tmp_path / "model.bne", "cpu")
     assert again.id == model.id != before.id
     np.testing.assert_array_equal(again.predict(files).seen.logits, found)
-    back = bne.load(tmp_path / "model.bne", "cpu", lean=0.0, mix="logits", nearest=2)
+    every = len(list(domain_layers(model.engine.method.net)))
+    back = bne.load(tmp_path / "model.bne", "cpu", lean=0.0, mix="logits", nearest=2, layers=every)
     np.testing.assert_allclose(
         back.predict(files).seen.logits, before.predict(files).seen.logits, rtol=1e-4, atol=1e-6
     )
@@ -44,6 +56,7 @@ def test_a_plain_network_leans_too(runs: Runs) -> None:
         ("dnet", {"nearest": 1}, "dnet has no branches that are weighed by distances"),
         ("bne", {"mix": "logit"}, "the nearest is 'logits'"),
         ("bne", {"nearest": 3}, "choose 1 to 2"),
+        ("bne", {"layers": 99}, "layers must be 1 to"),
         ("bne", {"lean": 2}, "lean 2"),
         ("bne", {"lean": {"no": 0.1}}, "no batch-norm layer"),
     ],

@@ -54,6 +54,7 @@ def bundle(
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
+    layers: common.Layers = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
 ) -> None:
@@ -70,12 +71,13 @@ def bundle(
         raise SettingsError("--map needs the images of the run; name them with --data.")
     if thumbnails and not points:
         raise SettingsError("--thumbnails are those of a map; say how many images with --map.")
-    if records and (lean, mix, nearest) != (None, None, None):
+    if records and (lean, mix, nearest, layers) != (None,) * 4:
         raise SettingsError(
-            "--records tells of the model as it was trained; leave out --lean, --mix and --nearest."
+            "--records tells of the model as it was trained; leave out --lean, --mix, "
+            "--nearest and --layers."
         )
     where = device if data else "cpu"
-    model = api.load(run, where, lean=lean, mix=mix, nearest=nearest)
+    model = api.load(run, where, lean=lean, mix=mix, nearest=nearest, layers=layers)
     info = _measured(model, run, data, cache, points, thumbnails) if data else model.info
     if records:
         info = replace(info, expected=_expected(info, records))

@@ -61,6 +61,14 @@ Mix = Annotated[
         show_default="as the model was saved",
     ),
 ]
+Layers = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Place images among the domains by so many first batch-norm layers alone.",
+        show_default="as the model was saved",
+    ),
+]
 Nearest = Annotated[
     int | None,
     typer.Option(

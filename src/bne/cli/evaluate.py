@@ -34,6 +34,7 @@ def evaluate(
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
+    layers: common.Layers = None,
     against: Annotated[
         Path | None,
         typer.Option(help="Another model, as it was saved, to compare with.", show_default=False),
@@ -88,7 +89,7 @@ def evaluate(
             raise SettingsError("--scores is of one model; leave --against out.")
         rows.check_suffix(scores, "--scores")
         common.check_file(scores, "--scores")
-    model = api.load(run, device, lean=lean, mix=mix, nearest=nearest)
+    model = api.load(run, device, lean=lean, mix=mix, nearest=nearest, layers=layers)
     other = api.load(against, device) if against else None
     info, transform = model.info, model.engine.transform
     if positive is not None and positive not in info.classes:

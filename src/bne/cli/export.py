@@ -47,6 +47,7 @@ def export(
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
+    layers: common.Layers = None,
 ) -> None:
     """Write a trained model as one graph: images in; logits, weights and distances out.
 
@@ -59,7 +60,7 @@ def export(
     from bne.words import readable_size
 
     common.check_file(file, "FILE")
-    loaded = api.load(model, "cpu", lean=lean, mix=mix, nearest=nearest)
+    loaded = api.load(model, "cpu", lean=lean, mix=mix, nearest=nearest, layers=layers)
     found = loaded.export(
         file,
         format,  # type: ignore[arg-type]  # it is checked there

@@ -67,6 +67,7 @@ def predict(
     lean: common.Lean = None,
     mix: common.Mix = None,
     nearest: common.Nearest = None,
+    layers: common.Layers = None,
     device: common.Device = "auto",
     engine: Annotated[
         str, typer.Option(help="local, or ray for all machines of a Ray cluster.")
@@ -96,7 +97,7 @@ def predict(
         rows.check_suffix(out)
         common.check_file(out, "--out")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
-    mode: dict[str, Any] = {"lean": lean, "mix": mix, "nearest": nearest}
+    mode: dict[str, Any] = {"lean": lean, "mix": mix, "nearest": nearest, "layers": layers}
     opened, known = open_engine(model, device, **mode)
     if one_domain:
         check_one_domain(opened)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from torch import nn
 
 from bne.core.distances import Distance
-from bne.core.ensemble import BranchStatistics, DomainEnsemble, Lean, Mix, Output
+from bne.core.ensemble import BranchStatistics, DomainEnsemble, Layers, Lean, Mix, Output
 from bne.core.surgery import Momentum, check_copyable
 
 
@@ -17,7 +17,7 @@ def convert(
     momentum: Momentum = 0.01,
     synchronised: bool | None = None,
     distance: str | Distance = "wasserstein",
-    layers: Iterable[str] | None = None,
+    layers: Layers = None,
     mix: Mix = "logits",
     lean: Lean = 0.0,
     nearest: int | None = None,
@@ -44,7 +44,9 @@ def convert(
             `SyncBatchNorm` are synchronized; others refuse to train in several processes.
         distance: the distance from images to domains, by name (see `bne.distances`) or as a
             function.
-        layers: the layers whose statistics are compared; None compares all that can be.
+        layers: the layers whose statistics are compared, by name, or the number of first ones; None
+            compares all that can be. With few first ones the pass that measures images ends early;
+            see `DomainEnsemble.layers`.
         mix: what the weights combine: the branches' "logits" or "probabilities". With "statistics",
             evaluation mixes the domains' statistics at every layer, two passes for any number of
             domains; with "centre" it averages them, whatever the weights, in one pass. Training

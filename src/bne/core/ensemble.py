@@ -2,11 +2,11 @@
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from bne.core import distances as distance_registry
 from bne.core.distances import Distance, inverse_weights, uniform
@@ -33,6 +33,9 @@ CPU_VALUES = 2**20
 Lean = float | Mapping[str, float]
 """How far images lean on their own statistics, 0 to 1: everywhere, or by layer name."""
 
+Layers = Iterable[str] | int | None
+"""Layers by name, or the first so many; None for all."""
+
 Output = str | int | Callable[[Any], Tensor] | None
 """Where the logits are in a network's output: an attribute or key, an index, or a function."""
 
@@ -57,7 +60,7 @@ class DomainEnsemble(nn.Module):
         momentum: Momentum,
         synchronised: bool | None,
         distance: str | Distance,
-        layers: Iterable[str] | None,
+        layers: Layers,
         mix: Mix,
         lean: Lean,
         nearest: int | None,
@@ -84,7 +87,7 @@ class DomainEnsemble(nn.Module):
         self.output = output
         self.model = install(model, len(self.domains), momentum, synchronised, shortcuts=shortcuts)
         self._passes = next(domain_layers(self.model)).passes
-        self.layers = self._checked_layers(layers)
+        self.layers = layers
         self.lean = lean
         self.training = model.training
         self.register_load_state_dict_pre_hook(_accept_plain_state)  # type: ignore[no-untyped-call]
@@ -249,6 +252,22 @@ class DomainEnsemble(nn.Module):
         for layer in layers:
             layer.set_domains(rows, central or len(names))
         self.domains = names
+
+    @property
+    def layers(self) -> tuple[str, ...] | None:
+        """The layers whose statistics are compared, by name; None for all that can be.
+
+        May be set at any time, also to the number of first layers. The pass that measures images in
+        evaluation ends where it has met the last of them: in the first call it learns where that
+        is. In several processes it always runs to the end, and a compiler leaves out by itself what
+        is not used.
+        """
+        return self._layers
+
+    @layers.setter
+    def layers(self, layers: Layers) -> None:
+        self._layers = self._checked_layers(layers)
+        self._calls_needed: int | None = None
 
     @property
     def lean(self) -> Lean:
@@ -471,16 +490,28 @@ class DomainEnsemble(nn.Module):
         return self._place(images) if together is None else together.point(images, self._place)
 
     def _place(self, images: Tensor) -> Embedding:
-        """The instance pass."""
+        """The instance pass, as far as the embedding needs it."""
         found: dict[str, list[Moments]] = {}
+        calls: list[str] = []
+        wanted = self.layers or ()
+        may_end = bool(wanted) and not (self.training or _is_watched())
 
         def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
             x, moments = layer.by_instance(x, images.shape[0])
             if moments is not None:
                 found.setdefault(layer.name, []).append(moments)
+            if may_end:
+                calls.append(layer.name)
+                if len(calls) == self._calls_needed:
+                    raise _Enough
             return x
 
-        self.run(images, rule)
+        with suppress(_Enough):
+            self.run(images, rule)
+        if may_end and self._calls_needed is None:
+            # Not before: a layer may be used in several places.
+            places = (place for place, name in enumerate(calls, 1) if name in wanted)
+            self._calls_needed = max(places, default=0)
         names = [layer.name for layer in domain_layers(self.model) if layer.name in found]
         if self.layers is not None:
             if missing := [name for name in self.layers if name not in found]:
@@ -506,11 +537,15 @@ class DomainEnsemble(nn.Module):
             raise ValueError(f"no domain is named {domain!r}; there are {list(self.domains)}")
         return self.domains.index(domain)
 
-    def _checked_layers(self, layers: Iterable[str] | None) -> tuple[str, ...] | None:
+    def _checked_layers(self, layers: Layers) -> tuple[str, ...] | None:
         if layers is None:
             return None
-        layers = (layers,) if isinstance(layers, str) else tuple(layers)
         known = [layer.name for layer in domain_layers(self.model) if layer.population]
+        if isinstance(layers, int):
+            if not 1 <= layers <= len(known):
+                raise ValueError(f"layers must be 1 to {len(known)}, or names, not {layers}")
+            return tuple(known[:layers])
+        layers = (layers,) if isinstance(layers, str) else tuple(layers)
         unknown = [name for name in layers if name not in known]
         if unknown or not layers:
             raise ValueError(f"no batch-norm layer is named {unknown}; there are {known}")
@@ -519,6 +554,19 @@ class DomainEnsemble(nn.Module):
     def extra_repr(self) -> str:
         """The domains, for `print(net)`."""
         return f"domains={list(self.domains)}"
+
+
+class _Enough(Exception):  # noqa: N818 - no error
+    """Ends a pass that has met all layers it was for."""
+
+
+def _is_watched() -> bool:
+    """Whether others follow a pass and must see its end: compilers, or hooks of sharded layers."""
+    return (
+        torch.compiler.is_compiling()
+        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        or (distributed.is_available() and distributed.is_initialized())
+    )
 
 
 def lean_shares(lean: Lean, layers: Iterable[str]) -> dict[str, float]:

@@ -533,4 +533,6 @@ def mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     """(N, rows, C, *spatial) times scale plus shift, (N, C) each, as (N * rows, C, *spatial)."""
     shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
     mapped = torch.addcmul(shift.view(shape), samples, scale.view(shape))
-    return mapped.to(samples.dtype).flatten(0, 1)
+    if mapped.dtype != samples.dtype:  # asked, since `torch.export` keeps a check of every `to`
+        mapped = mapped.to(samples.dtype)
+    return mapped.flatten(0, 1)

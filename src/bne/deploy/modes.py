@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from bne.core.ensemble import Mix
 from bne.errors import SettingsError, did_you_mean
@@ -22,6 +22,7 @@ def set_mode(
     lean: Lean | None = None,
     mix: str | None = None,
     nearest: int | None = None,
+    layers: int | None = None,
 ) -> Manifest:
     """Changes how a trained model answers; what is None stays.
 
@@ -31,6 +32,8 @@ def set_mode(
         lean: how far images lean on their own statistics, 0 to 1.
         mix: what is mixed, see `bne.convert`.
         nearest: the number of branches that are run for each image, the nearest ones.
+        layers: the number of first layers that place images among the domains. Distances are then
+            others, and what is usual for them is no longer known.
 
     Returns:
         What is now known of it.
@@ -44,8 +47,8 @@ def set_mode(
         except ValueError as error:
             raise SettingsError(f"lean {lean}: {error}.") from error
         model = replace(model, lean=lean)
-    asked = {"mix": mix, "nearest": nearest}
-    options = {key: value for key, value in asked.items() if value is not None}
+    asked = {"mix": mix, "nearest": nearest, "layers": layers}
+    options: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
     if not options:
         return model
     if not isinstance(method, BNE):
@@ -58,5 +61,11 @@ def set_mode(
     if nearest is not None and not 1 <= nearest <= len(model.branches):
         raise SettingsError(f"nearest {nearest}: choose 1 to {len(model.branches)} branches.")
     for key, value in options.items():
-        setattr(method.net, key, value)
+        try:
+            setattr(method.net, key, value)
+        except ValueError as error:
+            raise SettingsError(f"{error}.") from error
+    if layers is not None:
+        options["layers"] = list(method.net.layers or ())
+        model = replace(model, calibration=replace(model.calibration, percentiles=()))
     return replace(model, mix=mix or model.mix, options={**model.options, **options})

@@ -116,7 +116,7 @@ class BNE(BranchMethod):
         branch_loss: float = 0.0,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
-        layers: Sequence[str] | None = None,
+        layers: Sequence[str] | int | None = None,
         mix: Mix = "logits",
         nearest: int | None = None,
         branch_statistics: BranchStatistics = "batch",

@@ -89,7 +89,7 @@ class Points(PointsMethod, BNE):
         learn_lean: whether training learns the share instead, one for each layer.
         momentum: as in `bne.convert`, like all that follow.
         distance: how far images lie from the domains.
-        layers: the layers whose statistics are compared.
+        layers: the layers whose statistics are compared, by name, or the number of first ones.
         mix: how images are predicted.
         nearest: the number of branches run for each image if branches are mixed.
     """
@@ -103,7 +103,7 @@ class Points(PointsMethod, BNE):
         learn_lean: bool = False,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
-        layers: Sequence[str] | None = None,
+        layers: Sequence[str] | int | None = None,
         mix: Mix = "centre",
         nearest: int | None = None,
     ) -> None:

@@ -1,0 +1,163 @@
+"""Exports the mixture of one network of every family in the zoos, and compares with PyTorch.
+
+python benchmarks/zoo_export.py                  what is not recorded yet
+python benchmarks/zoo_export.py --only resnet18
+
+A family is a module of timm or torchvision; its smallest network with batch norm stands for it. It
+is untrained, with the statistics of a training pass, and three domains around these. Logits,
+weights and distances for three images, one more than the graph was traced with, are compared
+relative to the largest of each. `rounding` is what float32 itself costs there: PyTorch against
+PyTorch in float64.
+"""
+
+import argparse
+import copy
+import json
+import tempfile
+import warnings
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from bne.benchmark.execute import in_processes
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "results" / "zoo-export.jsonl"
+TORCH, ONNX = 1e-5, 1e-4  # relative differences that are allowed
+
+Record = dict[str, Any]
+
+
+def main() -> None:
+    """Exports what is not recorded yet."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--records", type=Path, default=RECORDS)
+    options = parser.parse_args()
+    done = {record["name"] for record in read(options.records)}
+    todo = [name for name in families() if options.only in name and name not in done]
+    with options.records.open("a") as file:
+        for number, (name, found) in enumerate(in_processes(examine, todo, 1), 1):
+            record = found or {"name": name, "result": "failed", "reason": "its process was killed"}
+            file.write(json.dumps(record) + "\n")
+            file.flush()
+            print(f"{number}/{len(todo)} {record}", flush=True)
+
+
+def read(path: Path) -> list[Record]:
+    """The records, one a line."""
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def families() -> list[str]:
+    """The smallest network of every family that has batch norm, smallest first."""
+    import timm
+    import torchvision
+
+    smallest: dict[tuple[str, str], tuple[int, str]] = {}
+    for record in read(ROOT / "results" / "zoo.jsonl"):
+        if record["result"] != "passed":
+            continue
+        library, name = record["name"].split("/", 1)
+        if library == "timm":
+            family = timm.models._registry._model_to_module.get(name)
+        else:
+            family = torchvision.models.get_model_builder(name).__module__
+        if family is not None:
+            size = record["parameters"], record["name"]
+            smallest[library, family] = min(smallest.get((library, family), size), size)
+    return [name for _, name in sorted(smallest.values())]
+
+
+def examine(name: str) -> Record:
+    """One network's record; a failure is a result, not an error."""
+    import torch
+
+    warnings.simplefilter("ignore")
+    libraries = (name.split("/", maxsplit=1)[0], "onnxruntime")
+    versions = {library: version(library) for library in libraries}
+    record = {"name": name, "torch": torch.__version__, **versions}
+    found: Record = {}
+    try:
+        for key, value in differences(name):
+            found[key] = value
+        large = {
+            key: found[key]
+            for key, limit in (("torch_export", TORCH), ("onnx", ONNX))
+            if not found[key] <= limit
+        }
+        if not large:
+            return {**record, "result": "passed", **found}
+        reason = ", ".join(f"{key} differs by {value:.1e}" for key, value in large.items())
+    except Exception as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return {**record, "result": "failed", **found, "reason": reason}
+
+
+def differences(name: str) -> Iterator[tuple[str, Any]]:
+    """How far exported graphs are from the network, by format."""
+    import onnxruntime
+    import torch
+
+    graph, images = example(name)
+    yield "size", images.shape[-1]
+    with torch.no_grad():
+        exact = copy.deepcopy(graph).double()(images)
+        graph, images = graph.float(), images.float()
+        expected = graph(images)
+    yield "rounding", apart(expected, exact)
+    some = {"images": {0: torch.export.Dim("n", min=1)}}
+    program = torch.export.export(graph, (images[:2],), dynamic_shapes=some)
+    with torch.no_grad():
+        yield "torch_export", apart(program.module()(images), expected)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "net.onnx")
+        arguments = {"dynamic_shapes": some, "dynamo": True, "verbose": False}
+        torch.onnx.export(graph, (images[:2],), path, **arguments)
+        session = onnxruntime.InferenceSession(path)
+        found = session.run(None, {session.get_inputs()[0].name: images.numpy()})
+    yield "onnx", apart([torch.from_numpy(part) for part in found], expected)
+
+
+def example(name: str) -> tuple[Any, Any]:
+    """A mixture of three domains that differ, which gives all it knows, and three images."""
+    import torch
+    import zoo_check
+
+    from bne.core.norm import domain_layers
+    from bne.deploy.export import Graph
+    from bne.methods import BNE
+
+    torch.manual_seed(0)
+    model = zoo_check.build(name).double()
+    images = zoo_check.smallest_input(model)
+    take_statistics(model, images)
+    method = BNE(model, zoo_check.DOMAINS).eval()
+    for layer in domain_layers(method):
+        layer.running_mean += 0.2 * layer.running_var.sqrt() * torch.randn_like(layer.running_var)
+        layer.running_var *= 0.7 + 0.7 * torch.rand_like(layer.running_var)
+    return Graph(method, None, places=True), images[:3]
+
+
+def take_statistics(model: Any, images: Any) -> None:
+    """Gives every batch norm the statistics of a training pass, under which a network is tame."""
+    import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    norms = [module for module in model.modules() if isinstance(module, _BatchNorm)]
+    for module in norms:
+        module.momentum = 1.0
+    with torch.no_grad():
+        model.train()(images)
+    model.eval()
+
+
+def apart(found: Any, expected: Any) -> float:
+    """The largest difference between outputs, each relative to its largest value."""
+    pairs = zip(found, expected, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
+
+
+if __name__ == "__main__":
+    main()
