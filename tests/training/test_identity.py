@@ -51,6 +51,8 @@ def test_an_option_at_its_default_changes_nothing() -> None:
         ({"balance": "weights"}, "balance is 'none' there and 'weights' here"),
         ({"size": 64}, "size is None there and 64 here"),
         ({"fit": "letterbox"}, "fit is 'squash' there and 'letterbox' here"),
+        ({"range": (0.0, 4095.0)}, "range is 'full' there and [0.0, 4095.0] here"),
+        ({"channels": 1}, "channels is 3 there and 1 here"),
         ({"patience": 3}, "patience is None there and 3 here"),
         ({"exact_statistics": True}, "statistics is None there and 2 here"),
     ],
@@ -69,6 +71,8 @@ def test_a_record_from_before_a_setting_or_option_existed_still_counts() -> None
         old["size"],
         old["balance"],
         old["fit"],
+        old["range"],
+        old["channels"],
         old["train"]["optimiser"]["clip"],
         old["options"]["layers"],
     )

@@ -23,6 +23,11 @@ def images():
     [
         ({"resize": 12}, "prepared with 10 pixels, but resize is 12"),
         ({"fit": "letterbox"}, "prepared with fit squash, but the recipe has letterbox"),
+        ({"range": (0.0, 9.0)}, r"prepared with range None, but the recipe has \(0.0, 9.0\)"),
+        (
+            {"method": "bne-pseudo", "options": {"clusters": 99}},
+            r"options\.clusters is 99, but there are 54 images to train on; ask for fewer",
+        ),
         ({"size": 11}, "resized to 10 pixels are too small for a crop of 11"),
         ({"train": Phase(0)}, r"train\.epochs is 0"),
         ({"per_domain": 3, "accumulate": 2}, "accumulate=2"),
@@ -49,7 +54,6 @@ def test_a_run_trains_though_a_source_lacks_a_class(images, tmp_path) -> None:
     [
         ({"weights": __file__}, "backbone tiny: .*test_refused.py.* are neither"),
         ({"options": {"nearest": 0}}, "method bne: .*nearest must be at least 1, not 0"),
-        ({"method": "bne-pseudo", "options": {"clusters": 99}}, "method bne-pseudo: .* 99 cl"),
     ],
 )
 def test_what_no_network_can_be_made_of_is_named(images, tmp_path, changes, message) -> None:

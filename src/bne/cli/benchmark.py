@@ -393,7 +393,9 @@ def benchmark(
         {**common.parse_settings(settings or []), **({"group": group} if group else {})},
         weights=weights,
         images=images,
-        official=split_file is not None if images else official_by_records(experiment, known),
+        official=(split_file is not None or images.is_split)
+        if images
+        else official_by_records(experiment, known),
     )
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     if old := outdated(known, left):

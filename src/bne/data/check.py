@@ -14,12 +14,21 @@ import numpy as np
 
 from bne.data.archives import every_member
 from bne.data.benchmarks import Benchmark, find_benchmark
+from bne.data.datasets import is_saved
 from bne.data.decoding import in_threads
 from bne.data.entries import head_of, is_hidden, is_image, printable
 from bne.data.images import ImageFile, ImageSet, as_rgb, read
+from bne.data.layouts import TRAIN, find_layout
 from bne.data.likeness import Sketch, alike, sketch
 from bne.data.sources import open_images
-from bne.data.splits import check_rows, groups_of, hold_out, official, official_split
+from bne.data.splits import (
+    check_rows,
+    groups_of,
+    hold_out,
+    official,
+    official_split,
+    published,
+)
 from bne.data.values import Tally, Values
 from bne.errors import DataError
 from bne.words import counted, listed
@@ -174,7 +183,8 @@ def _names(groups: Iterable[list[ImageFile]]) -> tuple[tuple[str, ...], ...]:
 def count_passed_over(source: Path) -> Counter[str]:
     """How many files in the domains of a folder are no images, by extension; none of a table's."""
     found = Counter[str]()
-    for domain in sorted(source.iterdir()) if source.is_dir() else ():
+    plain = source.is_dir() and not is_saved(source) and find_layout(source) is None
+    for domain in sorted(source.iterdir()) if plain else ():
         for file, head in () if is_hidden(Path(domain.name)) else _list_files(domain):
             if not is_hidden(file) and not is_image(file, head):
                 found[printable(file.suffix.lower())] += 1
@@ -294,7 +304,10 @@ def _held_out(images: ImageSet, table: Path | None) -> set[str]:
     """The names of images that validate: by the official split, or as `bne train` chooses."""
     groups = groups_of(images)
     try:
-        if table is None:
+        if table is None and images.is_split:
+            taught = {file.domain for file in images.files if file.part == TRAIN}
+            splits = published(images, [images.domains[number] for number in sorted(taught)])
+        elif table is None:
             splits = hold_out(images, images.domains, groups=groups)
         else:
             splits = official(images, images.domains, table, groups)

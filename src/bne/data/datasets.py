@@ -9,24 +9,66 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from bne.data.entries import printable
+from bne.data.entries import Entry, gather, printable
 from bne.data.images import ImageFile, ImageSet, as_rgb, of_pillow
-from bne.errors import DataError
+from bne.data.layouts import APART, PARTS, TRAIN, VALIDATION
+from bne.errors import DataError, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from PIL import Image
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets` has saved a dataset there, or several splits of one."""
+    saved = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return saved or (folder / "dataset_dict.json").is_file()
+
+
+def from_saved(folder: Path) -> ImageSet:
+    """Lists what `save_to_disk` of `datasets` wrote; its splits train and validation are kept.
+
+    Raises:
+        DataError: It cannot be read, or lacks a column.
+        MissingLibraryError: `datasets` is not installed.
+    """
+    library = require("datasets", "datasets")
+    try:
+        found = library.load_from_disk(str(folder))
+    except Exception as error:  # whatever the library raises on damaged files
+        raise DataError(f"{folder}: cannot be read as a saved dataset ({error}).") from error
+    if not isinstance(found, dict):
+        return from_dataset(found)
+    sets = {name: from_dataset(own) for name, own in found.items()}
+    parts = {name: PARTS.get(name, APART) for name in sets}
+    split = {TRAIN, VALIDATION} <= set(parts.values())
+    entries = (
+        Entry(
+            own.domains[file.domain],
+            own.classes[file.label],
+            f"{name}-{file.name.rpartition('/')[2]}",
+            file.read,
+            file.stamp,
+            file.group,
+            parts[name] if split else "",
+        )
+        for name, own in sets.items()
+        for file in own.files
+    )
+    return gather(entries, str(folder))
 
 
 def from_dataset(dataset: Any) -> ImageSet:
     """Lists a map-style torch `Dataset` of `(image, label, domain)`, or a Hugging Face dataset.
 
-    A Hugging Face dataset has columns of these three names. Images are PIL images, uint8 arrays
-    (H, W) or (H, W, C), uint8 or 0..1 float tensors (H, W) or (C, H, W); they must be the same
-    every time they are asked for, so without random transforms. Labels and domains are numbers or
-    names; numbers are named by the dataset's `classes` and `domains`, or by `ClassLabel` features,
-    where it has them. A torch dataset is read once from end to end, for its labels and its stamps.
+    A Hugging Face dataset has columns of these three names, and may have a column group. Images
+    are PIL images, uint8 arrays (H, W) or (H, W, C), uint8 or 0..1 float tensors (H, W) or
+    (C, H, W); they must be the same every time they are asked for, so without random transforms.
+    Labels and domains are numbers or names; numbers are named by the dataset's `classes` and
+    `domains`, or by `ClassLabel` features, where it has them. A torch dataset is read once from end
+    to end, for its labels and its stamps.
 
     Raises:
         DataError: The object is no such dataset.
@@ -39,9 +81,12 @@ def from_dataset(dataset: Any) -> ImageSet:
         )
     if not len(dataset):
         raise DataError("The dataset holds no images.")
+    groups = [""] * len(dataset)
     if hasattr(dataset, "column_names") and hasattr(dataset, "features"):
         field: int | str = "image"
         label, domain, stamps = _hugging_face_columns(dataset)
+        if "group" in dataset.column_names:
+            groups = [printable(str(group)) for group in dataset["group"]]
     else:
         field = 0
         label, domain, stamps = _torch_columns(dataset)
@@ -54,9 +99,10 @@ def from_dataset(dataset: Any) -> ImageSet:
             domain_id,
             partial(read_item, dataset, index, field),
             stamp,
+            group,
         )
-        for index, (label_id, domain_id, stamp) in enumerate(
-            zip(labels, domain_ids, stamps, strict=True)
+        for index, (label_id, domain_id, stamp, group) in enumerate(
+            zip(labels, domain_ids, stamps, groups, strict=True)
         )
     )
     return ImageSet(domains, classes, tuple(files))

@@ -24,7 +24,7 @@ MAX_BYTES = 256_000_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An image before domains and classes have numbers; the last three are an `ImageFile`'s."""
+    """An image before domains and classes have numbers; the last four are an `ImageFile`'s."""
 
     domain: str
     class_name: str
@@ -32,6 +32,7 @@ class Entry:
     read: Callable[[], bytes]
     stamp: str
     group: str = ""
+    part: str = ""
 
 
 def gather(entries: Iterable[Entry], where: str) -> ImageSet:
@@ -61,6 +62,7 @@ def gather(entries: Iterable[Entry], where: str) -> ImageSet:
             entry.read,
             entry.stamp,
             printable(entry.group),
+            entry.part,
         )
     return ImageSet(
         tuple(map(printable, domains)), tuple(map(printable, classes)), tuple(files.values())

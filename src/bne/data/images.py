@@ -42,6 +42,8 @@ class ImageFile:
         read: Returns the encoded bytes, or raises `DataError`; safe from any thread.
         stamp: Cheap to get, and different when the image may have changed.
         group: What it must not be parted from in a split: a patient, a video; empty if unknown.
+        part: What a published split makes of it: train, validation or apart; empty if there is
+            none, see `bne.data.layouts`.
     """
 
     name: str
@@ -50,6 +52,7 @@ class ImageFile:
     read: Callable[[], bytes]
     stamp: str
     group: str = ""
+    part: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ class ImageSet:
     def domain_ids(self) -> list[int]:
         """The domain of every image, an index into `domains`."""
         return [file.domain for file in self.files]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether images come with a published split."""
+        return any(file.part for file in self.files)
 
     def select(self, indices: Iterable[int]) -> ImageSet:
         """The images at `indices`, in that order; `domains` and `classes` stay as they are."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.archives import list_archive
-from bne.data.datasets import from_dataset
+from bne.data.datasets import from_dataset, from_saved, is_saved
 from bne.data.entries import (
     Entry,
     gather,
@@ -21,10 +20,12 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
+from bne.data.layouts import find_layout
+from bne.data.tables import read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from bne.data.images import ImageSet
 
@@ -40,6 +41,8 @@ def open_images(source: object) -> ImageSet:
 
             - a folder `root/domain/class/image`, in which a domain may also be one `.tar` or
               `.zip` with members `class/image`;
+            - a folder of WILDS, Dassl or Hugging Face, see `bne.data.layouts`, or one that
+              `datasets` has saved;
             - a `.csv` file with the columns path, class and domain, paths relative to it; a
               column group says which images belong together, see `bne.data.splits`;
             - a torch `Dataset` of `(image, label, domain)`, or a Hugging Face dataset with columns
@@ -54,7 +57,10 @@ def open_images(source: object) -> ImageSet:
         return from_dataset(source)
     path = Path(source)
     if path.is_dir():
-        return gather(_list_root(path), str(path))
+        if is_saved(path):
+            return from_saved(path)
+        listing = find_layout(path) or _list_root
+        return gather(listing(path), str(path))
     if not path.exists():
         raise DataError(f"{path}: there is no such file or folder.")
     if path.suffix.lower() == ".csv":
@@ -128,35 +134,3 @@ def _list_table(table: Path) -> Iterator[Entry]:
         yield Entry(row["domain"], row["class"], path, read, stamp, row.get("group") or "")
     if not lines:
         raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")
-
-
-def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yields line number and row of a CSV that must have `columns`, none of them empty.
-
-    Raises:
-        DataError: The file is not such a table; the message says which columns were found.
-    """
-    wanted = ", ".join(columns)
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            found = reader.fieldnames or ()
-            if not found:
-                raise DataError(
-                    f"{table}: is empty, or its first line is; it must name the columns {wanted}."
-                )
-            if len(found) == 1 and ";" in found[0]:
-                raise DataError(
-                    f"{table}: its columns are separated by semicolons; separate them by commas."
-                )
-            if not set(columns) <= set(found):
-                raise DataError(f"{table}: needs the columns {wanted}; found {', '.join(found)}.")
-            for row in reader:
-                for column in columns:
-                    if not row[column]:
-                        raise DataError(
-                            f"{table}, line {reader.line_num}: {column!r} is empty; fill it in."
-                        )
-                yield reader.line_num, row
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{table}: cannot be read as a UTF-8 CSV file ({error}).") from error

@@ -15,7 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bne.data.sources import read_rows
+from bne.data.layouts import TRAIN, VALIDATION
+from bne.data.tables import read_rows
 from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -175,6 +176,34 @@ def _choose_groups(
     return chosen
 
 
+def published(images: ImageSet, sources: Sequence[str]) -> dict[str, Split]:
+    """Splits as the images' own layout says, which stands even where it parts groups.
+
+    Images that are neither to train nor to validate on are in no split.
+
+    Args:
+        images: All images, targets included, of which `ImageFile.part` says what they are for.
+        sources: The domains to train on.
+
+    Raises:
+        DataError: A source has no images to train on.
+        SettingsError: A source is unknown.
+    """
+    if not sources:
+        raise _no_source()
+    splits = {}
+    for source in sources:
+        own = images.indices_of([source])
+        sides = [tuple(i for i in own if images.files[i].part == p) for p in (TRAIN, VALIDATION)]
+        splits[source] = Split(*sides)
+        if not splits[source].train:
+            raise DataError(
+                f"{source} has no images to train on in the published split; leave it out of "
+                "sources, or hold out a share with validation=0.1."
+            )
+    return splits
+
+
 def official(
     images: ImageSet, sources: Sequence[str], table: Path | str, groups: Groups = ()
 ) -> dict[str, Split]:
@@ -252,7 +281,7 @@ def _split(
 ) -> dict[str, Split]:
     """Splits every source by the function that chooses its validation images."""
     if not sources:
-        raise SettingsError("There is no source domain to train on; hold out fewer targets.")
+        raise _no_source()
     splits = {}
     for source in sorted(sources):  # so that groups of several domains fall as they always do
         indices = images.indices_of([source])
@@ -262,6 +291,10 @@ def _split(
         train = tuple(index for index in indices if index not in validation)
         splits[source] = Split(train, tuple(sorted(validation)))
     return {source: splits[source] for source in sources}
+
+
+def _no_source() -> SettingsError:
+    return SettingsError("There is no source domain to train on; hold out fewer targets.")
 
 
 def _draw(name: str, seed: int) -> bytes:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bne.data.archives import members
 from bne.data.entries import head_of, is_hidden, is_image, printable, read_file
-from bne.data.sources import COMPRESSED, read_rows
+from bne.data.sources import COMPRESSED
+from bne.data.tables import read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from bne.data.decoding import range_of_training
 from bne.data.images import Way
-from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
+from bne.data.layouts import TRAIN
+from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official, published
 from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.registry import find
@@ -69,14 +71,16 @@ class Inputs:
             allow_gaps: whether a source domain may lack classes that others have.
 
         Raises:
-            DataError: There is one domain or class only, or a domain has no images or lacks a
-                class, or a group is in a source and in the target.
+            DataError: There is one domain or class only, a class has one image only, or a domain
+                has no images or lacks a class, or a group is in a source and in the target.
             SettingsError: A domain is not there, or has too few images for a batch; or no image
-                tests the network, or the method needs a target and there is none.
+                tests the network, the method needs a target and there is none, or it looks for
+                more clusters than there are images.
         """
         check_numbers(recipe)
-        recipe = settled(recipe, official=split_file is not None)
+        recipe = settled(recipe, official=split_file is not None or images.is_split)
         _check_domains(recipe, images)
+        _check_classes(images)
         groups = groups_of(images, recipe.group)
         splits = split_sources(recipe, images, split_file, groups)
         for source, split in splits.items():
@@ -99,6 +103,7 @@ class Inputs:
         if not allow_gaps:
             inputs._check_gaps()
         inputs._check_target()
+        inputs._check_clusters()
         return inputs
 
     @cached_property
@@ -147,7 +152,7 @@ class Inputs:
         """By which split images are held out: `10 % of every class`."""
         share = self.recipe.validation
         if share == "official":
-            return f"by the official split {self.split_file}"
+            return f"by the official split {self.split_file or 'of the data'}"
         whole = ", in whole groups" if self.groups else ""
         return f"{100 * float(share):g} % of every class{whole}"
 
@@ -167,9 +172,10 @@ class Inputs:
                     f"{target}, a target, has no images of {listed(absent)}; its accuracy, "
                     "balanced too, is that on the other classes."
                 )
-        if self.split_file and self.recipe.validation != "official":
+        table = self.split_file or ("With the data" if self.images.is_split else None)
+        if table and self.recipe.validation != "official":
             yield (
-                f"{self.split_file} is an official split, which validation="
+                f"{table} is an official split, which validation="
                 f"{self.recipe.validation} does not follow; --set validation=official does."
             )
         yield from self._costly_step()
@@ -231,6 +237,14 @@ class Inputs:
                 "some, or train with such gaps by allow_gaps=True (--allow-gaps)."
             )
 
+    def _check_clusters(self) -> None:
+        count = sum(map(len, self.train.values()))
+        if (asked := self.recipe.options.get("clusters") or 0) > count:
+            raise SettingsError(
+                f"options.clusters is {asked}, but there are {count} images to train on; ask for "
+                "fewer clusters."
+            )
+
     def _check_target(self) -> None:
         taught = set().union(*self._taught.values())
         for domain, numbers in self.target.items():
@@ -242,6 +256,17 @@ class Inputs:
                     "no source domain has an image to train on; remove the class, or add images to "
                     "a source."
                 )
+
+
+def _check_classes(images: ImageSet) -> None:
+    """Refuses a class of one image, which cannot be both learned and tested."""
+    for label, count in Counter(images.labels).items():
+        if count == 1:
+            name = next(file.name for file in images.files if file.label == label)
+            raise DataError(
+                f"The class {images.classes[label]!r} has one image only, {name}; add images, or "
+                "remove the class."
+            )
 
 
 def _check_domains(recipe: Recipe, images: ImageSet) -> None:
@@ -296,6 +321,11 @@ def split_sources(
     sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
     if isinstance(recipe.validation, float | int):
         return hold_out(images, sources, recipe.validation, recipe.seed, groups)
+    if split_file is None and images.is_split:
+        if not recipe.sources:  # whole domains are kept to validate and to test on
+            taught = {images.domains[f.domain] for f in images.files if f.part == TRAIN}
+            sources = tuple(domain for domain in sources if domain in taught)
+        return published(images, sources)
     if split_file is None:
         raise SettingsError(
             "validation is 'official', but no official split lies with the data; set it to a "

@@ -377,7 +377,7 @@ def held_out_images(
     recorded = training.epochs[-1].validation if training.epochs else {}
     try:
         recipe = replace(to_recipe(checked(training.settings)), sources=tuple(seen))
-        if recipe.validation == "official" and split_file is None:
+        if recipe.validation == "official" and not (split_file or images.is_split):
             raise DataError("The benchmark's own split does not lie with the data.")
         splits = split_sources(recipe, images, split_file, groups_of(images, recipe.group))
         for domain, score in recorded.items():

@@ -1,0 +1,180 @@
+"""Folders as other projects lay them out, read in place: WILDS, Dassl, Hugging Face.
+
+A layout says of every image which part of its published split it is of (`PARTS`). Domains without
+training images are kept apart: WILDS holds whole domains out to validate and test on.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bne.data.entries import Entry, inner_path, is_hidden, is_image, read_file, stamp_of
+from bne.data.tables import read_rows
+from bne.errors import DataError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    Listing = Callable[[Path], Iterable[Entry]]
+
+TRAIN, VALIDATION, APART = "train", "validation", "apart"
+PARTS = {
+    **dict.fromkeys(("train", "training"), TRAIN),
+    **dict.fromkeys(("val", "valid", "validation", "id_val", "crossval"), VALIDATION),
+    **dict.fromkeys(("test", "testing", "id_test"), APART),
+}
+METADATA = "metadata.csv"
+
+CAMELYON = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
+CAMELYON_APART = ("1", "2")  # centers to validate and to test on
+IWILDCAM = ("filename", "location_remapped", "y", "split")
+FMOW = ("split", "category", "timestamp")
+FMOW_APART = 2013  # years from then on validate, and from 2016 on test
+
+
+def find_layout(root: Path) -> Listing | None:
+    """What lists the images of a folder that is laid out so; None for `domain/class/image`."""
+    if (root / "rgb_metadata.csv").is_file():
+        return _fmow
+    columns = _columns(root / METADATA)
+    for wanted, listing in ((CAMELYON, _camelyon), (IWILDCAM, _iwildcam)):
+        if set(wanted) <= columns:
+            return listing
+    if any("file_name" in _columns(f / METADATA) for f in (root, *_folders(root))):
+        return _image_folder
+    if (root / "images").is_dir() and any((root / "splits").glob("*_train_kfold.txt")):
+        return _kfold_lists
+    domains = _folders(root)
+    if domains and all({f.name for f in _folders(d)} in _HALVES for d in domains):
+        return _halves
+    return None
+
+
+_HALVES = ({"train", "val"}, {"train", "val", "test"})
+
+
+def _camelyon(root: Path) -> Iterator[Entry]:
+    """Camelyon17 of WILDS: a domain per center, groups by patient."""
+    for line, row in read_rows(root / METADATA, CAMELYON):
+        node = f"patient_{row['patient']}_node_{row['node']}"
+        file = f"patches/{node}/patch_{node}_x_{row['x_coord']}_y_{row['y_coord']}.png"
+        part = {"0": TRAIN, "1": VALIDATION}.get(row["split"])
+        if part is None:
+            raise _unknown_part(root / METADATA, line, row["split"])
+        yield _entry(
+            root,
+            f"center{row['center']}",
+            "tumor" if row["tumor"] == "1" else "normal",
+            file,
+            f"patient {row['patient']}",
+            APART if row["center"] in CAMELYON_APART else part,
+        )
+
+
+def _iwildcam(root: Path) -> Iterator[Entry]:
+    """The camera traps of WILDS: a domain per location, groups by sequence."""
+    names = {}
+    if (table := root / "categories.csv").is_file():
+        names = {row["y"]: row["name"] for _, row in read_rows(table, ("y", "name"))}
+    parts = {**PARTS, "val": APART}  # the locations to validate on; id_val is of those that train
+    for line, row in read_rows(root / METADATA, IWILDCAM):
+        if row["split"] not in parts:
+            raise _unknown_part(root / METADATA, line, row["split"])
+        yield _entry(
+            root,
+            f"location{row['location_remapped']}",
+            names.get(row["y"], row["y"]),
+            f"train/{inner_path(row['filename'], f'{root / METADATA}, line {line}')}",
+            row.get("sequence_remapped") or row.get("seq_id") or "",
+            parts[row["split"]],
+        )
+
+
+def _fmow(root: Path) -> Iterator[Entry]:
+    """The satellite images of WILDS: a domain per year; images that it sequesters are left out."""
+    table = root / "rgb_metadata.csv"
+    for number, (line, row) in enumerate(read_rows(table, FMOW)):
+        if row["split"] == "seq":
+            continue
+        year = row["timestamp"][:4]
+        if row["split"] not in PARTS or not year.isdigit():
+            raise _unknown_part(table, line, f"{row['split']} of {row['timestamp']}")
+        part = APART if int(year) >= FMOW_APART else PARTS[row["split"]]
+        yield _entry(root, year, row["category"], f"images/rgb_img_{number}.png", "", part)
+
+
+def _kfold_lists(root: Path) -> Iterator[Entry]:
+    """PACS as Dassl has it: the images in `images`, lists of them in `splits`."""
+    for kind in ("train", "crossval"):
+        for table in sorted((root / "splits").glob(f"*_{kind}_kfold.txt")):
+            for line, text in enumerate(table.read_text().splitlines(), 1):
+                if not text.strip():
+                    continue
+                path = inner_path(text.split()[0], f"{table}, line {line}")
+                if len(path.parts) != 3:
+                    raise DataError(f"{table}, line {line}: {text!r} is not domain/class/image.")
+                domain, name, file = path.parts
+                place = root / "images" / path
+                yield Entry(domain, name, file, *_file(place), part=PARTS[kind])
+
+
+def _halves(root: Path) -> Iterator[Entry]:
+    """Dassl's other folders: `domain/train/class/image` and `domain/val/class/image`."""
+    for domain in _folders(root):
+        for half in _folders(domain):
+            for folder in _folders(half):
+                for file in sorted(folder.iterdir()):
+                    if is_image(Path(file.name), bytes):
+                        name = f"{half.name}/{file.name}"
+                        part = PARTS[half.name]
+                        yield Entry(domain.name, folder.name, name, *_file(file), part=part)
+
+
+def _image_folder(root: Path) -> Iterator[Entry]:
+    """Hugging Face's ImageFolder: each folder's `metadata.csv` tells of the images below it.
+
+    Columns file_name and domain; label or class, or else the images' folders are the classes;
+    group if there are any. Folders named train, validation and test are the published split.
+    """
+    tables = [root / METADATA, *(folder / METADATA for folder in _folders(root))]
+    tables = [table for table in tables if table.is_file()]
+    split = {TRAIN, VALIDATION} <= {PARTS.get(table.parent.name) for table in tables}
+    for table in tables:
+        folder = table.parent
+        for line, row in read_rows(table, ("file_name", "domain")):
+            path = inner_path(row["file_name"], f"{table}, line {line}")
+            name = row.get("label") or row.get("class") or (path.parts[-2:-1] or ("",))[0]
+            if not name:
+                raise DataError(f"{table}, line {line}: no column label or class tells the class.")
+            file = (folder / path).relative_to(root).as_posix()
+            part = PARTS.get(folder.name, APART) if split else ""
+            yield _entry(root, row["domain"], name, file, row.get("group") or "", part)
+
+
+def _entry(root: Path, domain: str, name: str, file: str, group: str, part: str) -> Entry:
+    return Entry(domain, name, file, *_file(root / file), group, part)
+
+
+def _file(path: Path) -> tuple[Any, str]:
+    return partial(read_file, str(path)), stamp_of(path)
+
+
+def _folders(root: Path) -> list[Path]:
+    children = sorted(root.iterdir()) if root.is_dir() else []
+    return [path for path in children if path.is_dir() and not is_hidden(Path(path.name))]
+
+
+def _columns(table: Path) -> set[str]:
+    """The names of a table's columns; none if there is no such table."""
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            return set(next(csv.reader(file), ()))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return set()
+
+
+def _unknown_part(table: Path, line: int, found: str) -> DataError:
+    return DataError(f"{table}, line {line}: the split {found!r} is unknown; copy the table anew.")
