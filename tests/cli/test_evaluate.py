@@ -172,3 +172,61 @@ def test_two_models_are_compared_image_by_image(data: Path, runs: dict[str, Path
     if worse > 0:
         assert "may be worse" in bne(*command, "--margin", worse, code=4).err
     bne(*command, "--margin", 100)
+
+
+def test_intervals_draw_groups_where_they_are_known(runs: dict[str, Path], tmp_path: Path) -> None:
+    data, run = runs["data"], runs["deepall"]
+    command = ("evaluate", run, "--data", data, "--domains", "photo")
+    plain = bne(*command, "--json").json
+    grouped = bne(*command, "--group", r"(\d)", "--json").json
+    assert (plain["groups"], grouped["groups"]) == (None, {"photo": 6})
+    values = [report["measures"]["domains"]["photo"]["accuracy"] for report in (plain, grouped)]
+    assert values[0]["value"] == values[1]["value"]
+    copy = shutil.copytree(data, tmp_path / "data")
+    files = [path.relative_to(copy) for path in copy.rglob("*.png")]
+    rows = [f"{path},{path.parts[1]},{path.parts[0]},{path.stem}" for path in files]
+    (copy / "images.csv").write_text("\n".join(["path,class,domain,group", *rows]))
+    listed = bne("evaluate", run, "--data", copy / "images.csv", "--domains", "photo", "--json")
+    assert listed.json["measures"] == grouped["measures"]
+    said = bne(*command, "--group", r"(\d)").out
+    assert "Intervals draw groups: 6 of photo." in said
+    assert "In photo there are fewer than 10 groups" in said
+    assert "group '(x)' matches no file name" in refusal(*command, "--group", "(x)")
+
+
+def test_the_pattern_of_the_run_is_used_where_it_matches(
+    data: Path, trained: Trained, tmp_path: Path
+) -> None:
+    run = shutil.copytree(trained[0], tmp_path / "run")
+    text = (run / "recipe.yaml").read_text()
+    (run / "recipe.yaml").write_text(text.replace("group: null", r"group: (\d)"))
+    command = ("evaluate", run, "--domains", "photo", "--json", "--data")
+    assert bne(*command, data).json["groups"] == {"photo": 6}
+    other = shutil.copytree(data, tmp_path / "other")
+    for path in list(other.rglob("*.png")):
+        path.rename(path.with_name(f"{'abcdef'[int(path.stem)]}.png"))
+    assert bne(*command, other).json["groups"] is None
+
+
+def test_against_another_model_by_groups_and_by_balanced_accuracy(
+    runs: dict[str, Path], here: Path
+) -> None:
+    data = shutil.copytree(runs["data"], here / "data")
+    for file in sorted((data / "photo/cat").iterdir())[1:]:
+        file.unlink()
+    command = ("evaluate", runs["bne"], "--data", data, "--against", runs["deepall"])
+    command = (*command, "--domains", "photo", "--group", r"(\d)")
+    report = bne(*command, "--json").json
+    assert (report["groups"], report["leading"]) == (6, "balanced_accuracy")
+    assert report["unbalanced"] == ["photo"]
+    for whose, method in (("model", "bne"), ("against", "deepall")):
+        scores = ("evaluate", runs[method], "--data", data, "--domains", "photo", "--scores")
+        bne(*scores, f"{method}.csv")
+        table = pandas.read_csv(f"{method}.csv")
+        expected = balanced_accuracy_score(table["class"], table.prediction)
+        assert report["total"]["balanced"][whose] == pytest.approx(100 * expected)
+    assert report["classes"]["dog"]["balanced"] is None
+    low = report["total"]["balanced"]["low"]
+    said = bne(*command, "--margin", 0, code=4 if low < 0 else 0)
+    assert "draw 6 groups" in said.out
+    assert "Balanced accuracy leads: in photo" in said.out

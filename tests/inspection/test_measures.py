@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from bne.errors import SettingsError
-from bne.inspection import measures
+from bne.inspection import measures, resampling
 from bne.inspection.measures import NAMES, Measure, Measures, measure, measure_domains
 
 
@@ -70,7 +70,7 @@ def test_the_calibration_error_is_the_mean_gap_of_bins() -> None:
 
 def test_intervals_are_those_of_drawing_images_anew(monkeypatch) -> None:
     truth, chances = made(80, 3, 1)
-    monkeypatch.setattr(measures, "AT_ONCE", 80 * 333)  # several blocks of draws
+    monkeypatch.setattr(resampling, "AT_ONCE", 80 * 333)  # several blocks of draws
     found = measure(truth, chances)
     draw = np.random.default_rng(7)
     classes = [np.flatnonzero(truth == k) for k in range(3)]

@@ -12,6 +12,8 @@ from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
+    from bne.data.images import ImageSet
+    from bne.data.splits import Groups
     from bne.data.transform import EvalTransform
     from bne.deploy.classifier import Classifier
     from bne.deploy.compare import Difference
@@ -65,6 +67,14 @@ def evaluate(
     specificity: Annotated[
         float, typer.Option(min=0, max=1, help="At which sensitivity is measured.")
     ] = 0.9,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help=r"Pattern on file names, 'patient(\d+)': intervals draw images that share it "
+            "together.",
+            show_default="a CSV's column group, or the run's pattern",
+        ),
+    ] = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
@@ -75,12 +85,14 @@ def evaluate(
     For models with branches also of the nearest branch, of uniform weights and of each branch. Then
     other measures per domain: balanced accuracy, macro F1, AUROC, average precision, sensitivity at
     a specificity, calibration error. With --against, two models on the same images: what one gains
-    over the other, and how certain it is.
+    over the other, and how certain it is. Where images have groups, of one patient for instance,
+    intervals draw groups instead of images.
     """
     from bne import api
     from bne.data.sources import open_images
     from bne.deploy import rows
     from bne.inspection.evaluate import accuracies, show
+    from bne.inspection.resampling import numbered
 
     if margin is not None and against is None:
         raise SettingsError("--margin compares with another model; name it with --against.")
@@ -103,17 +115,20 @@ def evaluate(
         return common.prepare(images, data, cache, to.way, skip_bad=skip_bad, show=True)
 
     prepared = shown(transform)
+    groups = _groups(prepared.images, group, info.recipe.get("group"))
     if other is not None:
         to = other.engine.transform
         there = prepared if to.way == transform.way else shown(to)
-        _compare((run, model, prepared), (against, other, there), wanted, margin, as_json)
+        _compare((run, model, prepared), (against, other, there), wanted, groups, margin, as_json)
         return
     method, where = model.engine.method, model.engine.device
     seen = show(method, transform, info.classes, prepared, wanted, where)
-    shares = accuracies(seen)
+    drawn = numbered([groups[n] for n in seen.numbers.tolist()]) if groups else None
+    shares = accuracies(seen, drawn)
     chances = info.calibration.probabilities(seen.logits.numpy())
     place = None if positive is None else info.classes.index(positive)
-    measures = _measure(seen, chances, specificity, place)
+    measures = _measure(seen, chances, specificity, place, drawn)
+    counts = {} if drawn is None else {d: len(set(drawn[r])) for d, r in seen.rows().items()}
     if scores is not None:
         with rows.file_writer(scores) as write:
             write(_rows(seen, chances, prepared))
@@ -131,6 +146,7 @@ def evaluate(
         about = {"method": info.method, "lean": method.lean, "trained_on": list(info.domains)}
         report = {
             **about,
+            "groups": counts or None,
             "domains": plain,
             "measures": {
                 "leading": measures.leading,
@@ -148,10 +164,36 @@ def evaluate(
     else:
         _show(shares, info.domains)
         _show_measures(measures, positive, specificity)
+        _show_groups(counts)
+
+
+def _groups(images: "ImageSet", pattern: str | None, of_run: str | None) -> "Groups":
+    """The group of every image, if images have any: told, with them, or by the run's pattern."""
+    from bne.data.splits import groups_of
+
+    found = groups_of(images, pattern)
+    if not found and of_run:
+        try:
+            return groups_of(images, of_run)
+        except SettingsError:  # other images have other names
+            return ()
+    return found
+
+
+def _show_groups(counts: "dict[str, int]") -> None:
+    """Says what intervals draw, and where groups are few."""
+    from bne.inspection.resampling import FEW
+    from bne.words import listed
+
+    if counts:
+        told = listed(f"{count} of {domain}" for domain, count in counts.items())
+        typer.echo(f"Intervals draw groups: {told}.")
+    if few := [domain for domain, count in counts.items() if count < FEW]:
+        typer.echo(f"In {listed(few)} there are fewer than {FEW} groups: intervals are too narrow.")
 
 
 def _measure(
-    seen: "Observed", chances: Any, specificity: float, positive: int | None
+    seen: "Observed", chances: Any, specificity: float, positive: int | None, groups: Any
 ) -> "Measures":
     from bne.inspection.measures import measure_domains
 
@@ -161,6 +203,7 @@ def _measure(
         {domain: chances[own] for domain, own in places.items()},
         specificity=specificity,
         positive=positive,
+        groups=None if groups is None else {d: groups[own] for d, own in places.items()},
     )
 
 
@@ -188,59 +231,80 @@ def _rows(seen: "Observed", chances: Any, prepared: "PreparedImages") -> list[di
 
 
 def _compare(
-    ours: "Shown", theirs: "Shown", domains: list[str], margin: float | None, as_json: bool
+    ours: "Shown",
+    theirs: "Shown",
+    domains: list[str],
+    groups: "Groups",
+    margin: float | None,
+    as_json: bool,
 ) -> None:
     from bne.deploy.compare import ALL, Candidate, compare
+    from bne.training.events import LEADS
+    from bne.words import listed
 
     one, other = (
         Candidate(model.engine.method, model.engine.transform, model.classes, prepared)
         for _, model, prepared in (ours, theirs)
     )
-    found = compare(one, other, domains, ours[1].engine.device)
+    found = compare(one, other, domains, ours[1].engine.device, groups)
     if as_json:
-        groups = {"domains": found.domains, "classes": found.classes}
+        parts = {"domains": found.domains, "classes": found.classes}
         report = {
             "model": {"path": str(ours[0]), "id": ours[1].id},
             "against": {"path": str(theirs[0]), "id": theirs[1].id},
+            "leading": found.leading,
+            "unbalanced": list(found.unbalanced),
+            "groups": found.groups,
             "total": _plain(found.total),
-            **{kind: {n: _plain(d) for n, d in own.items()} for kind, own in groups.items()},
+            **{kind: {n: _plain(d) for n, d in own.items()} for kind, own in parts.items()},
         }
         typer.echo(json.dumps(report, indent=2))
     else:
-        parts = {ALL: found.total}
-        parts |= {f"domain {name}": own for name, own in found.domains.items()}
-        parts |= {f"class {name}": own for name, own in found.classes.items()}
-        _show_differences(parts)
-    if margin is not None and found.total.low < -margin:
+        named = {ALL: found.total}
+        named |= {f"domain {name}": own for name, own in found.domains.items()}
+        named |= {f"class {name}": own for name, own in found.classes.items()}
+        _show_differences(named, found.groups)
+        if found.unbalanced:
+            typer.echo(LEADS.format(listed(found.unbalanced)))
+    if margin is not None and found.lowest < -margin:
         typer.echo(
-            f"{ours[0]} may be worse than {theirs[0]} by {-found.total.low:.1f} points, more than "
-            f"the margin of {margin:g}.",
+            f"{ours[0]} may be worse than {theirs[0]} by {-found.lowest:.1f} points of "
+            f"{found.leading.replace('_', ' ')}, more than the margin of {margin:g}.",
             err=True,
         )
         raise typer.Exit(WORSE)
 
 
-def _plain(own: "Difference") -> dict[str, float]:
-    return {"difference": own.difference, **asdict(own)}
+def _plain(own: "Difference") -> dict[str, Any]:
+    plain = {"difference": own.difference, **asdict(own)}
+    if own.balanced:
+        plain["balanced"] = {"difference": own.balanced.difference, **plain["balanced"]}
+    return plain
 
 
-def _show_differences(parts: "dict[str, Difference]") -> None:
+def _show_differences(parts: "dict[str, Difference]", groups: int | None) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table("", title="Accuracy in percent, and what the model gains over the other")
-    for title in ("images", "model", "other", "difference", "gained", "lost", "p"):
+    titles = ("images", "model", "other", "difference", "balanced", "gained", "lost", "p")
+    for title in titles:
         table.add_column(title, justify="right")
     for name, own in parts.items():
         percent = (f"{100 * right / own.images:.1f}" for right in (own.correct, own.against))
-        gap = f"{own.difference:+.1f} ({own.low:+.1f} to {own.high:+.1f})"
+        gaps = (
+            f"{one.difference:+.1f} ({one.low:+.1f} to {one.high:+.1f})" if one else "–"
+            for one in (own, own.balanced)
+        )
         counts = map(str, (own.gained, own.lost))
-        table.add_row(name, str(own.images), *percent, gap, *counts, f"{own.p:.2g}")
+        table.add_row(name, str(own.images), *percent, *gaps, *counts, f"{own.p:.2g}")
     console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
     console.print(table)
     console.print(
-        "Difference in points, with its 95 % bootstrap interval; gained and lost: images that only "
-        "the model, or only the other, classifies correctly; p: McNemar's exact test."
+        "Difference in points, and that of balanced accuracy, with 95 % bootstrap intervals, which "
+        f"draw {'images' if groups is None else f'{groups} groups'}; gained and lost: images that "
+        "only the model, or only the other, classifies correctly; p: McNemar's exact test, which "
+        "takes images for independent."
     )
 
 

@@ -9,20 +9,21 @@ import numpy as np
 
 from bne.data.feed import Feed
 from bne.errors import DataError
-from bne.inspection.numbers import scores
 from bne.inspection.observe import observe
+from bne.inspection.resampling import interval, ratio_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import torch
+    from numpy.typing import NDArray
 
     from bne.data.cache import PreparedImages
     from bne.data.transform import EvalTransform
     from bne.inspection.observe import Observed
     from bne.methods import Method
 
-DRAWS, COVERAGE = 10_000, 0.95
+DRAWS = 10_000
 ALL = "all classes"
 
 
@@ -33,7 +34,8 @@ class Accuracy:
     Attributes:
         correct: number of images classified correctly.
         images: number of images in all.
-        low: lower end of the 95 % bootstrap interval of the accuracy, in percent.
+        low: lower end of the 95 % bootstrap interval of the accuracy, in percent, of images drawn
+            with replacement or, where they are known, of groups.
         high: upper end of it.
     """
 
@@ -48,16 +50,26 @@ class Accuracy:
         return 100 * self.correct / self.images
 
     @classmethod
-    def of(cls, correct: int, images: int, seed: int = 0) -> Accuracy:
+    def of(
+        cls, right: NDArray[np.bool_], groups: NDArray[np.int64] | None = None, seed: int = 0
+    ) -> Accuracy:
         """With a percentile bootstrap interval.
 
         Images drawn with replacement are right or wrong, so that how many of a draw are right is a
         binomial number: it is drawn as such.
+
+        Args:
+            right: (N,), whether each image is classified correctly.
+            groups: (N,), numbers of the images' groups, which then are drawn instead.
+            seed: of the draws.
         """
-        draws = np.random.default_rng(seed).binomial(images, correct / images, DRAWS)
-        tail = 50 * (1 - COVERAGE)
-        low, high = 100 * np.percentile(draws, (tail, 100 - tail)) / images
-        return cls(correct, images, float(low), float(high))
+        correct, images = int(right.sum()), len(right)
+        if groups is not None:
+            ends = ratio_interval(right.astype(float), np.ones(images), groups, DRAWS, seed)
+        else:
+            draws = np.random.default_rng(seed).binomial(images, correct / images, DRAWS)
+            ends = interval(100 * draws / images)
+        return cls(correct, images, *ends)
 
 
 Accuracies = dict[str, dict[str, dict[str, Accuracy]]]
@@ -93,11 +105,15 @@ def show(
     return observe(method, transform, classes, prepared, feed, members, weightings=["uniform"])
 
 
-def accuracies(seen: Observed) -> Accuracies:
+def accuracies(seen: Observed, groups: NDArray[np.int64] | None = None) -> Accuracies:
     """Accuracy of each answer to images, per domain and class.
 
     The answers are the method's `prediction` and, if it weighs branches, those of the `nearest`
     branch, of `uniform` weights and of each `branch NAME`.
+
+    Args:
+        seen: what the model says of N images.
+        groups: (N,), numbers of their groups, which intervals draw as a whole.
     """
     answers = {"prediction": seen.answers}
     if seen.branches:
@@ -107,11 +123,15 @@ def accuracies(seen: Observed) -> Accuracies:
             answers[f"branch {name}"] = seen.by_branch[:, place]
     found: Accuracies = {}
     for domain, rows in seen.rows().items():
-        groups = {ALL: rows}
-        groups |= {name: rows[seen.truth[rows] == k] for k, name in enumerate(seen.classes)}
-        groups = {name: own for name, own in groups.items() if len(own)}
+        parts = {ALL: rows}
+        parts |= {name: rows[seen.truth[rows] == k] for k, name in enumerate(seen.classes)}
+        places = {name: own.numpy() for name, own in parts.items() if len(own)}
         found[domain] = {
-            whose: {n: Accuracy.of(**s) for n, s in scores(own == seen.truth, groups).items()}
-            for whose, own in answers.items()
+            whose: {
+                name: Accuracy.of(right[own], None if groups is None else groups[own])
+                for name, own in places.items()
+            }
+            for whose, answer in answers.items()
+            for right in [(answer == seen.truth).numpy()]
         }
     return found

@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bne.errors import SettingsError
-from bne.inspection.evaluate import COVERAGE
 from bne.inspection.numbers import BINS
+from bne.inspection.resampling import image_draws, interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
 DRAWS = 1000
-AT_ONCE = 100_000  # numbers in a table of draws and images, so that they stay in the cache
-
 ERROR = "calibration_error"
 NAMES = (ACCURACY, BALANCED, "macro_f1", "auroc", "average_precision", "sensitivity", ERROR)
 
@@ -32,8 +30,9 @@ class Measure:
 
     Attributes:
         value: of the images as they are.
-        low: lower end of the 95 % bootstrap interval, of images drawn with replacement; for means
-            over classes they are drawn within each class, so that no draw lacks a rare one.
+        low: lower end of the 95 % bootstrap interval, of images drawn with replacement or, where
+            they are known, of groups. For means over classes images, and groups of one class each,
+            are drawn within each class, so that no draw lacks a rare one.
         high: upper end of it.
     """
 
@@ -82,12 +81,16 @@ def measure_domains(
     *,
     specificity: float = 0.9,
     positive: int | None = None,
+    groups: Mapping[str, NDArray[np.int64]] | None = None,
 ) -> Measures:
     """Measures several domains; the arguments are those of `measure`, by domain."""
     if truth.keys() != probabilities.keys():
         raise SettingsError("truth and probabilities must be of the same domains.")
     how: dict[str, Any] = {"specificity": specificity, "positive": positive}
-    measured = {name: measure(truth[name], probabilities[name], **how) for name in truth}
+    measured = {
+        name: measure(truth[name], probabilities[name], groups=(groups or {}).get(name), **how)
+        for name in truth
+    }
     return Measures(measured, tuple(n for n in truth if unbalanced(np.bincount(truth[n]).tolist())))
 
 
@@ -97,6 +100,7 @@ def measure(
     *,
     specificity: float = 0.9,
     positive: int | None = None,
+    groups: NDArray[np.int64] | None = None,
     seed: int = 0,
 ) -> Measured:
     """Measures what a model says of N images; as scikit-learn does, but for all draws at once.
@@ -111,6 +115,8 @@ def measure(
         probabilities: (N, classes).
         specificity: share of the negative images that may not be called positive, 0 to 1.
         positive: the one class that ranking measures are of; None takes the mean over all.
+        groups: (N,), numbers of the groups of images, of patients for instance, that intervals draw
+            as a whole; by default they draw images.
         seed: of the draws.
 
     Raises:
@@ -120,12 +126,11 @@ def measure(
     truth, probabilities = np.asarray(truth), np.asarray(probabilities, np.float64)
     _check(truth, probabilities, specificity, positive)
     chosen = range(probabilities.shape[1]) if positive is None else [positive]
-    together = [np.arange(len(truth))]
-    by_class = [np.flatnonzero(truth == label) for label in np.unique(truth)]
-    of_all = [_of_all(draws, truth, probabilities) for draws in _draws(together, seed)]
+    how = truth, groups, DRAWS, seed
+    of_all = [_of_all(own, truth, probabilities) for own in image_draws(*how, by_class=False)]
     of_classes = [
-        _of_classes(draws, truth, probabilities, chosen, specificity)
-        for draws in _draws(by_class, seed)
+        _of_classes(own, truth, probabilities, chosen, specificity)
+        for own in image_draws(*how, by_class=True)
     ]
     accuracy, error = np.concatenate(of_all, 1)
     values = dict(zip(NAMES, (accuracy, *np.concatenate(of_classes, 1), error), strict=True))
@@ -136,9 +141,7 @@ def _interval(values: Floats) -> Measure | None:
     """From (1 + D,), of the images as they are and of the draws."""
     if np.isnan(values[0]):
         return None
-    tail = 50 * (1 - COVERAGE)
-    low, high = np.percentile(values[1:], (tail, 100 - tail))
-    return Measure(float(values[0]), float(low), float(high))
+    return Measure(float(values[0]), *interval(values[1:]))
 
 
 def _check(
@@ -161,30 +164,12 @@ def _check(
         raise SettingsError(f"specificity is {specificity}; it must be 0 to 1.")
 
 
-def _draws(groups: Sequence[NDArray[np.intp]], seed: int) -> Iterator[Floats]:
-    """(D, N) at a time, how often each image is in each draw; the first has each once.
-
-    As many images as a group has are drawn from it, with replacement.
-    """
-    generator, count = np.random.default_rng(seed), sum(map(len, groups))
-    yield np.ones((1, count))
-    at_once = max(1, AT_ONCE // count)
-    for start in range(0, DRAWS, at_once):
-        draws = min(at_once, DRAWS - start)
-        places = np.concatenate(
-            [own[generator.integers(0, len(own), (draws, len(own)))] for own in groups], axis=1
-        )
-        places += count * np.arange(draws)[:, None]
-        drawn = np.bincount(places.ravel(), minlength=draws * count)
-        yield drawn.reshape(draws, count).astype(np.float64)
-
-
 def _of_all(weights: Floats, truth: NDArray[np.int64], probabilities: Floats) -> Floats:
     """(2, D): accuracy and calibration error of D draws."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = weights @ (np.eye(BINS)[bins] * (confidence - right)[:, None])
-    found: Floats = np.stack([weights @ right, np.abs(gaps).sum(1)]) / len(truth)
+    found: Floats = np.stack([weights @ right, np.abs(gaps).sum(1)]) / weights.sum(1)
     return found
 
 
