@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.decoding import in_threads
-from bne.data.sources import read_rows
+from bne.data.tables import read_rows
 from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
