@@ -30,6 +30,7 @@ def test_a_mode_changes_answers_and_is_kept(runs: Runs, mode: dict, tmp_path: Pa
         assert (len(kept) if key == "layers" else kept) == value
     # What is usual was measured by all layers.
     assert (model.predict(files).unusual is None) == ("layers" in mode)
+    assert (model.info.calibration.reference is None) == ("layers" in mode)
     found = model.predict(files).seen.logits
     assert not np.allclose(found, before.predict(files).seen.logits, rtol=1e-4)
     model.save(tmp_path / "model.bne")

@@ -67,5 +67,7 @@ def set_mode(
             raise SettingsError(f"{error}.") from error
     if layers is not None:
         options["layers"] = list(method.net.layers or ())
-        model = replace(model, calibration=replace(model.calibration, percentiles=()))
+        model = replace(
+            model, calibration=replace(model.calibration, percentiles=(), reference=None)
+        )
     return replace(model, mix=mix or model.mix, options={**model.options, **options})
