@@ -20,7 +20,8 @@ def test_says_where_the_images_are_and_how_large(data: Path, tmp_path: Path) -> 
 def test_the_cache_can_come_from_the_environment(data: Path, here: Path) -> None:
     report = bne("data", "prepare", data, "--size", 16, "--json").json
     assert Path(report.pop("folder")).parent == here / "cache"
-    assert report.pop("fit") == "squash"
+    ways = {key: report.pop(key) for key in ("fit", "range", "channels", "notes")}
+    assert ways == {"fit": "squash", "range": "full", "channels": 3, "notes": []}
     assert report == {"images": 8, "size": 16, "bytes": 8 * 16 * 16 * 3, "skipped": []}
 
 

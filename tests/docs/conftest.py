@@ -37,12 +37,25 @@ def write_images(root: Path, domains: tuple[str, ...]) -> None:
                 Image.fromarray(pixels).save(folder / f"{number:04}.jpg")
 
 
+def write_scans(root: Path) -> None:
+    """Gray images of 12 bits in files of 16, of three hospitals."""
+    noise = np.random.default_rng(0)
+    for domain in ("hospital-a", "hospital-b", "hospital-c"):
+        for name, light in {"healthy": 800, "ill": 2800}.items():
+            folder = root / domain / name
+            folder.mkdir(parents=True)
+            for number in range(1, 9):
+                values = noise.integers(light - 700, light + 700, (32, 32), np.uint16)
+                Image.fromarray(values).save(folder / f"patient{number:03}.png")
+
+
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images, weights, records and a trained network, under the names that the docs use."""
     folder = tmp_path_factory.mktemp("docs")
     for root, domains in DATA.items():
         write_images(folder / root, domains)
+    write_scans(folder / "scans")
     save_file(build("small_cnn", num_classes=2).state_dict(), folder / WEIGHTS)
     shutil.copy(ROOT / "results" / "pacs-resnet18" / "tables.jsonl", folder / "records.jsonl")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,7 +68,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def workplace(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The present folder: what is prepared, and room for what a page makes."""
-    for entry in ("root", "data", "PACS", "animals", WEIGHTS, "records.jsonl"):
+    for entry in ("root", "data", "PACS", "animals", "scans", WEIGHTS, "records.jsonl"):
         (tmp_path / entry).symlink_to(prepared / entry)
     shutil.copytree(prepared / "run", tmp_path / "runs" / "pacs-sketch")
     monkeypatch.chdir(tmp_path)

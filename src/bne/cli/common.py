@@ -21,7 +21,10 @@ __all__ = [
     "show_notes",
 ]
 
-SOURCES = "A folder domain/class/image, a folder of one .tar or .zip per domain, or a CSV."
+SOURCES = (
+    "A folder domain/class/image, a folder of one .tar or .zip per domain, one of WILDS, Dassl or "
+    "Hugging Face, or a CSV."
+)
 
 Group = Annotated[
     str | None,

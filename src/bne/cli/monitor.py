@@ -186,4 +186,5 @@ def _write(
             kind: [(pictures[n].name, pictures[n].read) for n in numbers]
             for kind, numbers in examples.items()
         },
+        way=known.way,
     )

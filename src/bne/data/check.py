@@ -14,11 +14,10 @@ import numpy as np
 
 from bne.data.archives import every_member
 from bne.data.benchmarks import Benchmark, find_benchmark
-from bne.data.datasets import is_saved
 from bne.data.decoding import in_threads
 from bne.data.entries import head_of, is_hidden, is_image, printable
 from bne.data.images import ImageFile, ImageSet, as_rgb, read
-from bne.data.layouts import TRAIN, find_layout
+from bne.data.layouts import TRAIN, find_layout, is_saved
 from bne.data.likeness import Sketch, alike, sketch
 from bne.data.sources import open_images
 from bne.data.splits import (

@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-def is_saved(folder: Path) -> bool:
-    """Whether `datasets` has saved a dataset there, or several splits of one."""
-    saved = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    return saved or (folder / "dataset_dict.json").is_file()
-
-
 def from_saved(folder: Path) -> ImageSet:
     """Lists what `save_to_disk` of `datasets` wrote; its splits train and validation are kept.
 

@@ -35,6 +35,12 @@ FMOW = ("split", "category", "timestamp")
 FMOW_APART = 2013  # years from then on validate, and from 2016 on test
 
 
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets` has saved a dataset there, or several splits of one."""
+    saved = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return saved or (folder / "dataset_dict.json").is_file()
+
+
 def find_layout(root: Path) -> Listing | None:
     """What lists the images of a folder that is laid out so; None for `domain/class/image`."""
     if (root / "rgb_metadata.csv").is_file():

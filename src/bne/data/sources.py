@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bne.data.archives import list_archive
-from bne.data.datasets import from_dataset, from_saved, is_saved
+from bne.data.datasets import from_dataset, from_saved
 from bne.data.entries import (
     Entry,
     gather,
@@ -20,7 +20,7 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
-from bne.data.layouts import find_layout
+from bne.data.layouts import find_layout, is_saved
 from bne.data.tables import read_rows
 from bne.errors import DataError
 

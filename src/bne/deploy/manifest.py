@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bne.data.images import Way
 from bne.deploy.answers import Calibration
 from bne.errors import DataError
 
@@ -78,6 +79,17 @@ class Manifest:
     def format(self) -> int:
         """The earliest format that can hold it."""
         return FORMAT if self.enrolled or self.calibration.reference else 1
+
+    @property
+    def way(self) -> Way:
+        """How images are prepared for the model, as `EvalTransform.way` says it without torch."""
+        window = self.transform.get("window")
+        return Way(
+            int(self.transform["resize"]),
+            self.transform.get("fit", "squash"),
+            (float(window[0]), float(window[1])) if window else None,
+            len(self.transform["preprocessing"]["mean"]),
+        )
 
     def to_json(self) -> str:
         """One line that is the same for the same content."""

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bne.data.images import Way
 from bne.deploy import rows
 from bne.deploy.answers import Seen
 from bne.deploy.manifest import KEY, opened
@@ -48,9 +47,8 @@ class OnnxEngine:
         self._session = session
         self._prepares = prepares
         inner = model.transform["preprocessing"]
-        self.size = int(model.transform["resize"])
-        window, fit = model.transform.get("window"), model.transform.get("fit", "squash")
-        self.way = Way(self.size, fit, window and tuple(window), len(inner["mean"]))
+        self.way = model.way
+        self.size = self.way.size
         self.batch = 16
         start = round((self.size - inner["size"]) / 2)
         self._crop = slice(start, start + inner["size"])

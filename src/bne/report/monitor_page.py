@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 
-from bne.data.images import decode
+from bne.data.images import Way, pixels
 from bne.report.look import looks, picture
 from bne.report.page import render
 from bne.training.files import write_text
@@ -48,6 +47,7 @@ def write_page(
     domains: Sequence[str],
     held_out: int,
     examples: Mapping[str, Sequence[tuple[str, Callable[[], bytes]]]],
+    way: Way,
 ) -> None:
     """Writes the page of a watch.
 
@@ -61,12 +61,14 @@ def write_page(
         domains: known ones.
         held_out: images that new ones are compared with.
         examples: names of images, and functions that read their bytes, by what they are.
+        way: how the model's images are prepared: their range and channels are shown.
 
     Raises:
         DataError: plotly is not installed.
     """
+    shown = replace(way, size=SIDE, fit="letterbox")
     pictures = {
-        kind: [(name, _thumbnail(name, read)) for name, read in own]
+        kind: [(name, _thumbnail(name, read, shown)) for name, read in own]
         for kind, own in examples.items()
         if own
     }
@@ -78,8 +80,8 @@ def write_page(
     write_text(file, render("monitor", content))
 
 
-def _thumbnail(name: str, read: Callable[[], bytes]) -> str:
-    return picture(torch.from_numpy(np.array(decode(read(), name))), SIDE)
+def _thumbnail(name: str, read: Callable[[], bytes], way: Way) -> str:
+    return picture(torch.from_numpy(pixels(read(), name, way).copy()), SIDE)
 
 
 def _time(time: Any) -> str | None:
