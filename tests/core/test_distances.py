@@ -32,6 +32,22 @@ def test_wasserstein_agrees_with_pot_on_full_covariances(distance, power):
             torch.testing.assert_close(ours[i, k], theirs.squeeze(), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("distance", [bne.wasserstein, root_wasserstein])
+def test_many_points_have_the_distances_of_few(distance):
+    """Beyond 64 points a matrix product finds them, far from the origin too."""
+    a, b = points(20, dtype=torch.float32), points(200, seed=1, dtype=torch.float32)
+    far = [Embedding(e.mean + 100, e.var, LAYERS, CHANNELS) for e in (a, b)]
+    few = [
+        Embedding(far[1].mean[s], b.var[s], LAYERS, CHANNELS) for s in (slice(64), slice(64, 128))
+    ]
+    exact = torch.cat([distance(far[0], some) for some in few], dim=1)
+    torch.testing.assert_close(distance(*far)[:, :128], exact, rtol=1e-4, atol=1e-4)
+    assert (distance(far[1], far[1]).diagonal() < 1e-2 * distance(far[1], far[1]).mean()).all()
+    mean = far[0].mean.clone().requires_grad_()
+    distance(Embedding(mean, a.var, LAYERS, CHANNELS), far[1]).sum().backward()
+    assert mean.grad.isfinite().all()
+
+
 def test_bhattacharyya_agrees_with_its_definition():
     """The general formula with matrices, evaluated symbolically."""
     sympy = pytest.importorskip("sympy")

@@ -175,6 +175,22 @@ class TestDomainsPerStep:
         torch.testing.assert_close(weights[0], weights.new_tensor([1, 0, 1, 0, 1]) / 3)
         torch.testing.assert_close(some(images, own), some(images, own, details=True).logits)
 
+    def test_more_domains_than_said_are_refused(self, some, images, ids):
+        with pytest.raises(ValueError, match="images of 5 domains, but domains_per_step is 3"):
+            some(images, ids)
+
+    def test_fewer_domains_than_said_are_all_there_is(self, some, images, own):
+        two = own.clamp_max(2)
+        weights = some(images, two, details=True).weights
+        assert (weights[:, [0, 2]] > 0).all()
+        torch.testing.assert_close(weights.sum(1), torch.ones(10, dtype=torch.double))
+
+    def test_the_domain_loss_is_of_the_domains_present(self, some, images, own):
+        out = some(images, own, details=True)
+        assert out.distances[:, [1, 3]].isinf().all()
+        F.cross_entropy(bne.distances.nearness(out.distances), own).backward()
+        assert all(p.grad is None or p.grad.isfinite().all() for p in some.parameters())
+
     def test_evaluation_runs_all(self, net, some, images):
         assert torch.equal(some.eval()(images), net(images))
 

@@ -1,15 +1,20 @@
 """The figures of a page; those that records have too are in `test_analysis`."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import accuracy_score
 
+import bne
 from bne.errors import DataError
 from bne.inspection import analysis as page
 from bne.inspection.analysis import analyse
+from bne.inspection.numbers import alike
 from bne.inspection.observe import sample
+from bne.models import build
 from tests.inspection.models import SOURCES, TARGET, analysis, images_of
 
 EVERYTHING = (*SOURCES, *TARGET)
@@ -106,3 +111,45 @@ def test_samples_are_drawn_by_the_seed() -> None:
 def test_unknown_layers_are_named() -> None:
     with pytest.raises(DataError, match=r"--layers bn9: .* choose from bn1, bn2, bn3, bn4\."):
         analysis(layers=["bn9"])
+
+
+def placed(shares: dict[tuple[str, str], float], count: int = 20) -> SimpleNamespace:
+    """Images of domains "a", "b", …, of which a share lies nearer to their own of two domains."""
+    names = sorted({name for pair in shares for name in pair})
+    nearness = torch.zeros(len(names) * count, len(names))
+    for i, one in enumerate(names):
+        for k, other in enumerate(names):
+            share = shares.get((one, other), shares.get((other, one), 1.0))
+            nearness[i * count : i * count + round(share * count), k] = -1.0
+            nearness[i * count + round(share * count) : (i + 1) * count, k] = 1.0
+        nearness[i * count : (i + 1) * count, i] = 0.0
+    return SimpleNamespace(branches=tuple(names), nearness=nearness)
+
+
+def rows_of(names: str, count: int = 20) -> dict[str, torch.Tensor]:
+    return {n: torch.arange(i * count, (i + 1) * count) for i, n in enumerate(names)}
+
+
+def test_domains_that_chance_would_tell_apart_as_well_are_to_be_merged() -> None:
+    pairs = {("a", "b"): 0.5, ("b", "c"): 0.55, ("a", "c"): 0.9, ("d", "a"): 1.0}
+    found = alike(placed(pairs), rows_of("abcd"))
+    # Not c, which a is told apart from.
+    assert found == [{"domains": ["a", "b"], "told_apart": pytest.approx(0.5)}]
+    assert alike(placed({("a", "b"): 0.9}), rows_of("ab")) == []
+    assert alike(placed({("a", "b"): 0.5}, 9), rows_of("ab", 9)) == []  # too few to tell
+
+
+def test_a_domain_under_two_names_is_found() -> None:
+    torch.manual_seed(0)
+    net = bne.convert(build("small_cnn", 3), ["one", "again", "other"])
+    images = torch.randn(90, 3, 32, 32)
+    images[60:] = images[60:] * 3 + 1
+    bne.recompute_statistics(net, [(images, torch.arange(3).repeat_interleave(30))])
+    new = torch.randn(60, 3, 32, 32)
+    with torch.no_grad():
+        nearness = -net.eval()(torch.cat([new, 3 * new[:30] + 1]), details=True).distances
+    found = alike(
+        SimpleNamespace(branches=net.domains, nearness=nearness),
+        {name: torch.arange(30) + 30 * place for place, name in enumerate(net.domains)},
+    )
+    assert [group["domains"] for group in found] == [["one", "again"]]

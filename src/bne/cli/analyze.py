@@ -94,6 +94,12 @@ def analyze(
         numbers = analysis.to_dict() if analysis else {"left_out": [NO_NETWORK]}
         typer.echo(json.dumps(numbers, indent=2))
     else:
+        for group in analysis.numbers.get("alike", []) if analysis else []:
+            typer.echo(
+                f"{', '.join(group['domains'])} cannot be told apart: at most "
+                f"{group['told_apart']:.0%} of the images of two of them lie nearer to their own. "
+                "Consider making them one domain."
+            )
         typer.echo(f"{files[0]}: the page, with {len(files) - 1} files of figures and numbers.")
 
 

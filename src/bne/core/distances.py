@@ -136,9 +136,22 @@ def nearness(distances: Tensor) -> Tensor:
     return -distances.clamp_min(smallest).log()
 
 
+MANY = 64
+"""Points beyond which distances are found by a matrix product."""
+
+
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
     one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
+    if len(other) > MANY:
+        # From the middle, so that few digits cancel: only points that almost coincide lose some.
+        middle = other.mean(0)
+        one, other = one - middle, other - middle
+        device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
+        with torch.autocast(device, enabled=False):  # half precision would lose the rest
+            products = one @ other.T
+        square = one.square().sum(1, keepdim=True) + other.square().sum(1) - 2 * products
+        return square.clamp_min(torch.finfo(square.dtype).tiny).sqrt()
     if torch.compiler.is_exporting():  # ONNX has no `cdist`, which is one launch on a GPU
         return torch.stack([(one - point).square().sum(-1) for point in other], dim=1).sqrt()
     # The quick way through a matrix product cancels digits where points lie close together.

@@ -404,21 +404,32 @@ class DomainEnsemble(nn.Module):
                 return Prediction(
                     logits, weights, distances, branch_logits, embedding, self.domains
                 )
-            chosen = self._choose(embedding, domains)
+            among = self._among(domains)
+            chosen = self._choose(embedding, domains, among)
             branch_logits = self._branches(images, chosen, members)
             with torch.set_grad_enabled(shaping):
                 # Only now: the branches have updated the domains' statistics.
-                weights, distances = self._weigh(embedding, chosen)
+                weights, distances = self._weigh(embedding, chosen, among)
             own = weights if chosen is None else weights.gather(1, chosen)
             logits = mix(branch_logits, own, self.mix)
             if chosen is not None:
                 branch_logits = spread(branch_logits, chosen, len(self.domains))
             return Prediction(logits, weights, distances, branch_logits, embedding, self.domains)
 
-    def _weigh(self, embedding: Embedding, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The weights of the domains and their distances, (N, K); 0 for branches not chosen."""
+    def _distances(self, embedding: Embedding, among: Tensor | None) -> Tensor:
+        """From images to domains, (N, K); infinite to those that are not `among` some, (m,)."""
         known = self.domain_embeddings().select(embedding.layers)
-        distances = self.distance(embedding, known)
+        if among is None:
+            return self.distance(embedding, known)
+        some = Embedding(known.mean[among], known.var[among], known.layers, known.channels)
+        near = self.distance(embedding, some)
+        return near.new_full((len(near), len(known)), torch.inf).index_copy(1, among, near)
+
+    def _weigh(
+        self, embedding: Embedding, chosen: Tensor | None = None, among: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The weights of the domains and their distances, (N, K); 0 for branches not chosen."""
+        distances = self._distances(embedding, among)
         if chosen is None:
             return inverse_weights(distances), distances
         weights = inverse_weights(distances.gather(1, chosen))
@@ -429,16 +440,29 @@ class DomainEnsemble(nn.Module):
         limits = [self.nearest, self.domains_per_step if self.training else None]
         return min(limit or len(self.domains) for limit in (*limits, len(self.domains)))
 
-    def _choose(self, embedding: Embedding, own: Tensor | None) -> Tensor | None:
+    def _among(self, own: Tensor | None) -> Tensor | None:
+        """(m,), the domains of a training batch, if it is known how many there are; or None."""
+        number = self.domains_per_step
+        if own is None or number is None or number >= len(self.domains):
+            return None
+        present = (own.unsqueeze(1) == torch.arange(len(self.domains), device=own.device)).any(0)
+        if own.is_cpu and not torch.compiler.is_compiling() and present.sum() > number:
+            raise ValueError(
+                f"the batch has images of {int(present.sum())} domains, but domains_per_step is "
+                f"{number}"
+            )
+        return present.to(torch.uint8).topk(number).indices
+
+    def _choose(
+        self, embedding: Embedding, own: Tensor | None, among: Tensor | None
+    ) -> Tensor | None:
         """The domains whose branches each image is run under, (N, m), or None for all."""
         number = self._run_of_each()
         if number == len(self.domains):
             return None
         with torch.no_grad():  # not around nothing: `torch.export.save` refuses that
-            distances = self.distance(embedding, self.domain_embeddings().select(embedding.layers))
+            distances = self._distances(embedding, among)
             if own is not None:
-                if self.domains_per_step is not None:
-                    distances = distances.masked_fill(~_present(own, len(self.domains)), torch.inf)
                 distances = distances.scatter(1, own.unsqueeze(1), -1)
             return distances.topk(number, largest=False).indices
 
@@ -613,14 +637,11 @@ def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
 
 def _elsewhere(own: Tensor, domains: int) -> Tensor:
     """For each image another of the domains in the batch, (N,), drawn evenly; its own if alone."""
+    each = torch.arange(domains, device=own.device)
+    present = (own.unsqueeze(1) == each).any(0)
     chance = torch.rand(own.shape[0], domains, device=own.device)
-    others = chance.masked_fill(~_present(own, domains), -1).scatter(1, own.unsqueeze(1), -0.5)
+    others = chance.masked_fill(~present, -1).scatter(1, own.unsqueeze(1), -0.5)
     return others.argmax(1)
-
-
-def _present(own: Tensor, domains: int) -> Tensor:
-    """Whether each of the domains has images in the batch, (K,)."""
-    return (own.unsqueeze(1) == torch.arange(domains, device=own.device)).any(0)
 
 
 def _average(uses: list[Moments]) -> Moments:

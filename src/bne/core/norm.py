@@ -411,11 +411,16 @@ class DomainBatchNorm(nn.Module):
 
         They are made from the images' `own`, (N, C); the rest is as in `by_domain`.
         """
-        each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
-        belongs = ((domains == each) & members).to(own.mean.dtype)  # (K, N)
+        each, group = torch.arange(self.num_domains, device=domains.device), domains
+        if domains.is_cpu and not torch.compiler.is_compiling():  # a look costs nothing there
+            each, group = domains.unique(return_inverse=True)
+        belongs = ((domains == each.unsqueeze(1)) & members).to(own.mean.dtype)  # (K, N)
         count = belongs.sum(1)
-        batch = combine(own, belongs / count.clamp_min(1).unsqueeze(1), domains)
+        batch = combine(own, belongs / count.clamp_min(1).unsqueeze(1), group)
         count = count * values_per_channel(samples)
+        if len(each) < self.num_domains:
+            batch = Moments(*(_placed(found, each, self.num_domains) for found in batch))
+            count = _placed(count, each, self.num_domains)
         if self._pools_processes():
             batch, count = combine_processes(batch, count)
         population = self.population
@@ -527,6 +532,11 @@ class DomainBatchNorm(nn.Module):
 def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
     """The domain-aware layers of a network, each once, in the network's own order."""
     return (module for module in model.modules() if isinstance(module, DomainBatchNorm))
+
+
+def _placed(some: Tensor, domains: Tensor, number: int) -> Tensor:
+    """Rows of some domains in their places among those of all, which are 0."""
+    return some.new_zeros(number, *some.shape[1:]).index_copy(0, domains, some)
 
 
 def mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:

@@ -16,7 +16,8 @@ class Prediction:
     Attributes:
         logits: (N, classes), the mixture; log-probabilities if probabilities are mixed.
         weights: (N, K), the weight of each domain's branch; they add up to 1.
-        distances: (N, K), from each image to each domain.
+        distances: (N, K), from each image to each domain; infinite to domains that have no images
+            in a training batch of some domains alone.
         branch_logits: (N, K, classes), each branch's own answer; NaN if it was not run.
         embedding: the images' points in the space of domains.
         domains: the K domains' names.

@@ -55,7 +55,7 @@ def load(seed: int = 0, per_domain: int | None = None) -> PreparedImages:
         MissingLibraryError: scikit-learn is not installed.
         SettingsError: `per_domain` makes no sense.
     """
-    digits, labels = _handwriting()
+    digits, labels = handwriting()
     smallest = len(labels) // len(DOMAINS)
     if per_domain is not None and not 1 <= per_domain <= smallest:
         raise SettingsError(f"per_domain is {per_domain}; choose from 1 to {smallest}.")
@@ -65,7 +65,7 @@ def load(seed: int = 0, per_domain: int | None = None) -> PreparedImages:
     for number, (domain, render) in enumerate(DOMAINS.items()):
         dealt = by_class[number :: len(DOMAINS)]
         draws = Draws(_generator(seed, domain), len(dealt))
-        drawn = render(_strokes(digits[dealt], draws), draws)
+        drawn = render(strokes(digits[dealt], draws), draws)
         # Rendered whole and then thinned out, evenly over the classes.
         count = per_domain or len(dealt)
         kept = torch.arange(count) * len(dealt) // count
@@ -143,7 +143,7 @@ DOMAINS: Mapping[str, Callable[[Tensor, Draws], Tensor]] = {
 """From strokes (N, 1, SIZE, SIZE) in [0, 1] to RGB (N, 3, SIZE, SIZE), which may overshoot it."""
 
 
-def _strokes(digits: Tensor, draws: Draws) -> Tensor:
+def strokes(digits: Tensor, draws: Draws) -> Tensor:
     """Enlarges (N, 8, 8) to (N, 1, SIZE, SIZE), smoothly, each with its own tilt and thickness."""
     angle, zoom, slant = (
         draws.between(*bounds).flatten() for bounds in ((-0.2, 0.2), (1.15, 1.45), (-0.15, 0.15))
@@ -164,7 +164,7 @@ def _generator(*key: object) -> torch.Generator:
     return torch.Generator().manual_seed(seed_of("digits", *key))
 
 
-def _handwriting() -> tuple[Tensor, Tensor]:
+def handwriting() -> tuple[Tensor, Tensor]:
     """The digits (1797, 8, 8) in [0, 1] and their classes (1797,) int64."""
     try:
         from sklearn.datasets import load_digits

@@ -233,7 +233,8 @@ def page_numbers(observed: Observed) -> Numbers:
 
     `accuracy`, `calibration_error`, `reliability` and `confusion` are of all images. `weights`,
     `similarity`, `similarity_share` (the same with rows that add up to 1), `domain_accuracy` and
-    `layers` (of seen domains) are of images that were not held out from training. What does not
+    `layers` (of seen domains) are of images that were not held out from training; `alike` is of
+    those that were, or of all if none was. What does not
     apply is absent, and `left_out` says why, in sentences.
     """
     numbers = figures.answers(observed, observed.rows())
@@ -251,6 +252,7 @@ def page_numbers(observed: Observed) -> Numbers:
         }
         if seen:
             numbers["layers"] = figures.layers(observed, seen)
+            numbers["alike"] = figures.alike(observed, observed.rows(held_out=True) or rows)
     missing = ", ".join(name for name in observed.domains if name not in rows)
     reasons = {
         HELD_OUT.format(missing): missing,

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     Rows = Mapping[str, Tensor]
 
 BINS = 15
+ALIKE = 0.6  # of the images of two domains, the share nearer to their own; 0.5 is chance
+FEWEST = 10  # images of each that tell
 Numbers = dict[str, Any]
 Scores = dict[str, dict[str, int]]
 
@@ -119,6 +121,38 @@ def domain_accuracy(observed: Observed, rows: Rows, nearness: Tensor | None = No
     places = {name: place for place, name in enumerate(observed.branches)}
     own = torch.tensor([places.get(name, -1) for name in observed.domains])[observed.domain]
     return scores(nearest == own, {name: rows[name] for name in rows if name in places})
+
+
+def alike(observed: Observed, rows: Rows) -> list[Numbers]:
+    """Domains that cannot be told apart, in groups that could be merged.
+
+    Two domains are alike if less than 60 % of their images, each domain counting half, lie nearer
+    to their own of the two. In a group, every two are. `told_apart` is the largest such share in
+    it. Domains with fewer than 10 images are left out.
+    """
+    names = [n for n in observed.branches if n in rows and len(rows[n]) >= FEWEST]
+    places = [observed.branches.index(name) for name in names]
+    if not names:
+        return []
+    near = [observed.nearness[rows[name]][:, places] for name in names]
+    own = torch.stack([(n[:, [i]] > n).double().mean(0) for i, n in enumerate(near)])
+    apart = (own + own.T) / 2  # (K, K)
+    groups: list[list[int]] = []
+    for one in range(len(names)):
+        for group in groups:
+            if all(apart[one, other] < ALIKE for other in group):
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return [
+        {
+            "domains": [names[one] for one in group],
+            "told_apart": max(float(apart[a, b]) for a in group for b in group if a != b),
+        }
+        for group in groups
+        if len(group) > 1
+    ]
 
 
 def layers(observed: Observed, rows: Rows) -> Numbers:

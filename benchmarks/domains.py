@@ -1,0 +1,303 @@
+"""What hundreds of domains cost, and what they gain: digits under up to 1,000 random styles.
+
+    PYTHONPATH=src python benchmarks/domains.py cost        time and memory, relative to 8 domains
+    PYTHONPATH=src python benchmarks/domains.py accuracy    on styles that were never seen
+    PYTHONPATH=src python benchmarks/domains.py figure      docs/figures/many-domains.svg
+
+A style has colors, contrast, grain and smudges of its own, drawn from the style's number. Every
+step has images of 8 styles, whatever their number K. The first two commands write records into
+`results/many-domains.jsonl`; the third draws them.
+"""
+
+import argparse
+import json
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
+from torch.utils.data import DataLoader, TensorDataset
+
+import bne
+from bne.data.batches import seed_of
+from bne.demo.digits import SIZE, Draws, handwriting, strokes
+from bne.models import build
+
+ROOT = Path(__file__).resolve().parents[1]
+RECORDS = ROOT / "results" / "many-domains.jsonl"
+FIGURE = ROOT / "docs" / "figures" / "many-domains.svg"
+
+DOMAINS = (8, 32, 128, 1000)
+PER_STEP = 8  # domains of a step, images of each, and branches of an image where cost is measured
+NEAREST = 4  # branches of an image where accuracy is measured, to save time
+IMAGES = 8000  # for training, whatever the number of domains
+UNSEEN = 200  # styles
+TEST_DIGITS = 500
+CROP = 32
+SHRINKAGES = (0, 8, 32)
+
+
+def render(digits: Tensor, style: int, seed: int = 0) -> Tensor:
+    """Draws (N, 8, 8) in a style, each digit with a tilt of its own, as (N, 3, 32, 32)."""
+    own = torch.Generator().manual_seed(seed_of("style", style))
+    look = Draws(own, 1)
+    ground, pen = look.between(0, 1, channels=3), look.between(0, 1, channels=3)
+    while (ground - pen).abs().mean() < 0.3:  # too faint to be read
+        pen = look.between(0, 1, channels=3)
+    outline, strength, grain, smudge = (
+        float(look.between(*bounds)) for bounds in ((0, 1), (0.6, 1), (0, 0.15), (0, 0.3))
+    )
+    draws = Draws(torch.Generator().manual_seed(seed_of("digits", style, seed)), len(digits))
+    stroke = strokes(digits, draws)
+    stroke = torch.lerp(stroke, 4 * stroke * (1 - stroke), outline)
+    images = torch.lerp(ground + draws.patches(-smudge, smudge, cells=5), pen, stroke * strength)
+    images = images + draws.between(-grain, grain, channels=3, size=SIZE)
+    edge = (SIZE - CROP) // 2
+    return (images[..., edge : edge + CROP, edge : edge + CROP].clamp(0, 1) - 0.5) / 0.25
+
+
+def training_images(domains: int, seed: int) -> TensorDataset:
+    """Images, labels and domains: as many of every style, of digits that are never tested on."""
+    digits, labels = handwriting()
+    chosen = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[TEST_DIGITS:]
+    each = IMAGES // domains
+    generator = torch.Generator().manual_seed(seed)
+    drawn = [
+        chosen[torch.randint(len(chosen), (each,), generator=generator)] for _ in range(domains)
+    ]
+    images = torch.cat([render(digits[own], style, seed) for style, own in enumerate(drawn)])
+    ids = torch.arange(domains).repeat_interleave(each)
+    return TensorDataset(images, labels[torch.cat(drawn)], ids)
+
+
+def unseen_images() -> tuple[Tensor, Tensor]:
+    """The digits to test on, each four times, in styles that no training has."""
+    digits, labels = handwriting()
+    chosen = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:TEST_DIGITS]
+    chosen = chosen.repeat(4)
+    parts = chosen.tensor_split(UNSEEN)
+    images = [render(digits[part], max(DOMAINS) + style) for style, part in enumerate(parts)]
+    return torch.cat(images), labels[chosen]
+
+
+def converted(domains: int, **options: Any) -> bne.DomainEnsemble:
+    """The network that everything here is about, the same weights for any number of domains."""
+    torch.manual_seed(0)
+    names = [f"style {number}" for number in range(domains)]
+    network = build("small_cnn", num_classes=10)
+    return bne.convert(network, names, domains_per_step=PER_STEP, nearest=PER_STEP, **options)
+
+
+def step_of(domains: int) -> tuple[nn.Module, Callable[[], object]]:
+    """A step of distance training on images of 8 of the domains."""
+    net = converted(domains).train()
+    ids = torch.arange(0, domains, domains // PER_STEP)[:PER_STEP].repeat_interleave(PER_STEP)
+    images, labels = torch.randn(len(ids), 3, CROP, CROP), torch.randint(10, ids.shape)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(net(images, ids), labels).backward()
+        optimizer.step()
+
+    return net, step
+
+
+def use_of(domains: int, mix: bne.core.ensemble.Mix) -> tuple[nn.Module, Callable[[], object]]:
+    """Answers for 64 images by the 8 nearest branches, or in one pass between all."""
+    net = converted(domains, mix=mix).eval()
+    images = torch.randn(64, 3, CROP, CROP)
+    for layer in bne.core.norm.domain_layers(net):
+        layer.running_mean.normal_(0, 0.1)
+    return net, torch.no_grad()(lambda: net(images))
+
+
+CASES: dict[str, Callable[[int], tuple[nn.Module, Callable[[], object]]]] = {
+    "training step": step_of,
+    "image, nearest branches": lambda domains: use_of(domains, "logits"),
+    "image, mixed statistics": lambda domains: use_of(domains, "statistics"),
+    "image, centre": lambda domains: use_of(domains, "centre"),
+}
+
+
+def peak_bytes(net: nn.Module, call: Callable[[], object]) -> int:
+    """The most memory that is in use during a call, the network's own tensors included."""
+    call()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        call()
+    assert found.profiler is not None
+    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    own = sum(t.nbytes for t in [*net.parameters(), *net.buffers()])
+    return most + own
+
+
+def cost(repeats: int) -> list[dict[str, Any]]:
+    """Time and memory of each case at every number of domains, which take turns."""
+    records = []
+    for name, make in CASES.items():
+        made = {domains: make(domains) for domains in DOMAINS}
+        times: dict[int, list[float]] = {domains: [] for domains in DOMAINS}
+        for turn in range(repeats + 2):
+            for domains, (_, call) in made.items():
+                start = time.perf_counter()
+                for _ in range(3):
+                    call()
+                if turn > 1:
+                    times[domains].append((time.perf_counter() - start) / 3)
+        peaks = {domains: peak_bytes(*one) for domains, one in made.items()}
+        for domains in DOMAINS:
+            ratios = [
+                own / base for own, base in zip(times[domains], times[DOMAINS[0]], strict=True)
+            ]
+            records.append(
+                {
+                    "kind": "cost",
+                    "case": name,
+                    "domains": domains,
+                    "ms": 1000 * median(times[domains]),
+                    "time_ratio": median(ratios),
+                    "peak_mib": peaks[domains] / 2**20,
+                    "memory_ratio": peaks[domains] / peaks[DOMAINS[0]],
+                }
+            )
+            print(json.dumps(records[-1]))
+    return records
+
+
+def trained(data: TensorDataset, domains: int, method: str, steps: int, seed: int) -> nn.Module:
+    """A network after so many steps, a third of them warm-up, with measured statistics."""
+    sampler = bne.DomainBatchSampler(
+        data.tensors[2], PER_STEP, seed=seed, epoch=steps, domains_per_step=PER_STEP
+    )
+    torch.manual_seed(seed)
+    network = build("small_cnn", num_classes=10)
+    if method == "BNE":
+        names = [f"style {number}" for number in range(domains)]
+        net = bne.convert(network, names, domains_per_step=PER_STEP, nearest=NEAREST)
+    else:
+        net = bne.convert(network)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+    net.train()
+    for step, (images, labels, ids) in enumerate(DataLoader(data, batch_sampler=sampler)):
+        own = ids if method == "BNE" else torch.zeros_like(ids)
+        loss = F.cross_entropy(net(images, own, own_branch=step < steps / 3), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return net
+
+
+def accuracy(steps: int, seeds: int, counts: tuple[int, ...] = DOMAINS) -> list[dict[str, Any]]:
+    """Percent of unseen images that are right, as the number of styles in training grows."""
+    records = []
+    images, labels = unseen_images()
+
+    @torch.no_grad()
+    def score(net: nn.Module) -> float:
+        answers = torch.cat([net(part).argmax(1) for part in images.split(250)])
+        return 100 * float((answers == labels).float().mean())
+
+    for seed in range(seeds):
+        for domains in counts:
+            data = training_images(domains, seed)
+            plain = trained(data, domains, "DeepAll", steps, seed)
+            everyone = torch.zeros_like(data.tensors[2])
+            measured = TensorDataset(data.tensors[0], everyone)
+            bne.recompute_statistics(plain, DataLoader(measured, 64, shuffle=True))
+            found = {"DeepAll": score(plain.eval())}
+            net = trained(data, domains, "BNE", steps, seed)
+            sampler = bne.DomainBatchSampler(
+                data.tensors[2], PER_STEP, seed=seed, domains_per_step=PER_STEP
+            )
+            for shrinkage in SHRINKAGES:
+                net.train()
+                bne.recompute_statistics(
+                    net, DataLoader(data, batch_sampler=sampler), shrinkage=shrinkage
+                )
+                net.eval()
+                for mix in ("logits", "statistics", "centre"):
+                    net.mix = mix
+                    found[f"BNE, {mix}, shrinkage {shrinkage}"] = score(net)
+            for name, value in found.items():
+                records.append(
+                    {
+                        "kind": "accuracy",
+                        "case": name,
+                        "domains": domains,
+                        "seed": seed,
+                        "steps": steps,
+                        "accuracy": value,
+                    }
+                )
+                print(json.dumps(records[-1]), flush=True)
+    return records
+
+
+def figure(records: list[dict[str, Any]]) -> None:
+    """Draws time and memory, and accuracy, over the number of domains."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    mpl.rcParams["svg.hashsalt"] = "bne"
+    _, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    for case in CASES:
+        own = [r for r in records if r["kind"] == "cost" and r["case"] == case]
+        left.plot([r["domains"] for r in own], [r["time_ratio"] for r in own], "o-", label=case)
+    left.axhline(1.3, color="gray", linewidth=0.8, linestyle=":")
+    left.set(xscale="log", xlabel="domains, K", ylabel="time, relative to K = 8", ylim=(0, None))
+    for case, label in {
+        "DeepAll": "DeepAll",
+        "BNE, logits, shrinkage 0": "BNE, nearest branches",
+        "BNE, statistics, shrinkage 0": "BNE, mixed statistics",
+        "BNE, centre, shrinkage 0": "BNE, centre",
+    }.items():
+        own = [r for r in records if r["kind"] == "accuracy" and r["case"] == case]
+        means = [fmean(r["accuracy"] for r in own if r["domains"] == k) for k in DOMAINS]
+        right.plot(DOMAINS, means, "o-", label=label)
+    right.set(xscale="log", xlabel="domains, K", ylabel="unseen styles, % right")
+    for axes in (left, right):
+        axes.set_xticks(DOMAINS, [str(k) for k in DOMAINS])
+        axes.minorticks_off()
+        axes.legend(fontsize=7)
+    FIGURE.parent.mkdir(exist_ok=True)
+    plt.savefig(FIGURE, metadata={"Date": None})
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=["cost", "accuracy", "figure"])
+    parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--seeds", type=int, default=2)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    known = (
+        [json.loads(line) for line in RECORDS.read_text().splitlines()] if RECORDS.exists() else []
+    )
+    if given.what == "figure":
+        figure(known)
+        return
+    new = cost(given.repeats) if given.what == "cost" else accuracy(given.steps, given.seeds)
+    machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
+    kept = [record for record in known if record["kind"] != given.what]
+    lines = [json.dumps(record) for record in [*kept, *({**r, **machine} for r in new)]]
+    RECORDS.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
