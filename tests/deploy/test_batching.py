@@ -127,8 +127,8 @@ def test_models_are_not_mixed(kept) -> None:
     old.gate.set()
     kept.wait(4)
     assert [names(work) for work in works] == [["a"], ["b"], ["c"], ["d"]]
-    assert sorted(sum(old.batches, [])) == [0, 2]
-    assert sorted(sum(new.batches, [])) == [1, 3]
+    assert sorted(np.concatenate(old.batches)) == [0, 2]
+    assert sorted(np.concatenate(new.batches)) == [1, 3]
 
 
 def test_bad_images_are_told_and_the_others_not_looked_at(kept) -> None:
