@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,8 @@ from bne.deploy.predict import open_engine
 from bne.errors import BneError, DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    import os
+    from collections.abc import Callable, Mapping
 
     from bne.deploy.manifest import Manifest
     from bne.deploy.predict import Looks
@@ -88,18 +89,19 @@ class Live:
 
     def __init__(
         self,
-        path: Path,
-        device: str,
-        threads: int | None,
-        mode: dict[str, Any],
+        path: str | os.PathLike[str],
+        device: str = "auto",
+        threads: int | None = None,
+        mode: Mapping[str, Any] | None = None,
         changed: Callable[[Loaded | Exception], None] = lambda found: None,
     ) -> None:
         from bne.deploy.bundle import NAME
 
+        path = Path(path)
         self._path = path / NAME if path.is_dir() else path
         if path.is_dir() and not self._path.is_file():
             raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
-        self._how: dict[str, Any] = {"device": device, "threads": threads, **mode}
+        self._how: dict[str, Any] = {"device": device, "threads": threads, **(mode or {})}
         self.changed = changed
         self._stop = Event()
         self._stamp = self._look()

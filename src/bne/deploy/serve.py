@@ -154,7 +154,12 @@ class Server:
         key: that clients must send, if any.
     """
 
-    def __init__(self, live: Live, limits: Limits, key: str | None = None) -> None:
+    def __init__(
+        self,
+        live: Live,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        key: str | None = None,
+    ) -> None:
         self.live, self.limits, self._key = live, limits, key
         self.metrics = Metrics(lambda: self._batcher.pending if self._batcher else 0)
         self.metrics.model(live.model)
