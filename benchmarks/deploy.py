@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import tempfile
 import time
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,27 +140,56 @@ def files(count: int, rounds: int) -> dict[str, object]:
     return {"benchmark": "files", "images": count, "seconds": seconds, "of the bound": share}
 
 
-def families(backbones: list[str]) -> dict[str, object]:
-    """How far graphs are from PyTorch, by network."""
-    found: dict[str, object] = {}
+def ray_memory(count: int) -> dict[str, object]:
+    """Resident memory of Ray's workers and of this process while they predict, in MiB."""
+    from bne.deploy.ray import Job, predict_on_ray
+
     with tempfile.TemporaryDirectory() as folder:
-        for name in backbones:
-            try:
-                made = model(name)
-                onnx = made.export(Path(folder, "a.onnx")).difference
-                program = made.export(Path(folder, "a.pt2"), "torch").difference
-                found[name] = {"onnx": onnx, "torch": program}
-            except bne.errors.BneError as error:
-                found[name] = str(error)
-            print(name, found[name], flush=True)
-    return {"benchmark": "families", "differences": found}
+        path, images = Path(folder, "model.bne"), Path(folder, "images")
+        model("small_cnn").save(path)
+        images.mkdir()
+        draw = np.random.default_rng(0)
+        coarse = draw.integers(0, 255, (40, 50, 3), np.uint8)
+        Image.fromarray(coarse).resize((500, 400)).save(images / "00000.jpg")
+        for number in range(1, count):
+            os.link(images / "00000.jpg", images / f"{number:05}.jpg")
+        job = Job(path, "cpu", ("class", "probability", "nearest"))
+        seen = []
+        for number, _ in enumerate(predict_on_ray(job, find_pictures([images])), 1):
+            if number % (count // 10) == 0:
+                workers = {pid: resident(pid) for pid in ray_workers()}
+                seen.append({"images": number, "workers": workers, "here": resident(os.getpid())})
+    return {"benchmark": "ray", "images": count, "MiB": seen}
+
+
+def resident(process: int) -> float:
+    """Memory of a process that is its own and in use, in MiB."""
+    fields = Path(f"/proc/{process}/statm").read_text().split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def ray_workers() -> list[int]:
+    """The processes of Ray that predict for this one."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            name = (folder / "cmdline").read_text()
+            if name.startswith("ray::") and "MapWorker" in name and is_ours(int(folder.name)):
+                found.append(int(folder.name))
+    return found
+
+
+def is_ours(process: int) -> bool:
+    """Whether this process has started another, or one that has."""
+    while process not in (0, 1, os.getpid()):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    return process == os.getpid()
 
 
 def main() -> None:
     """Runs one of the measurements, and adds a line to a file of records."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("graphs", "files", "families"))
-    parser.add_argument("backbones", nargs="*", help="for families")
+    parser.add_argument("what", choices=("graphs", "files", "ray"))
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
@@ -169,7 +201,13 @@ def main() -> None:
     elif given.what == "files":
         found = files(given.images, given.rounds)
     else:
-        found = families(given.backbones)
+        found = ray_memory(given.images)
+    found |= {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "torch": torch.__version__,
+        "onnxruntime": onnxruntime.__version__,
+        "load": os.getloadavg()[1],  # of the machine, in the last five minutes
+    }
     print(json.dumps(found, indent=1))
     if given.record:
         with given.record.open("a") as file:

@@ -1,4 +1,4 @@
-"""Writes docs/beyond.md from the records in beyond/.
+"""Writes docs/beyond.md from the records in beyond/, and the table of modes in docs/use.md.
 
 The prose is in beyond.md.in, where Jinja2 puts the numbers. After adding records run
 
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 RECORDS, TEMPLATE = HERE / "beyond", HERE / "beyond.md.in"
-PAGE = HERE.parent / "docs" / "beyond.md"
+PAGE, USE = (HERE.parent / "docs" / name for name in ("beyond.md", "use.md"))
+BEGIN, END = "<!-- modes -->\n", "<!-- /modes -->"
 SEEDS, WEIGHTS = 3, "resnet18_imagenet.safetensors"
 STUDIES = {"pacs": "beyond-pacs-resnet18", "office_caltech": "beyond-officecaltech-resnet18"}
 TARGETS = {"art_painting": "art"}
@@ -62,9 +63,62 @@ def most(row: str) -> float:
     return (Points if row.startswith("Points") else Method).most_lean
 
 
+MODES = {
+    "logits": ("the mixture of all K branches", "`--mix logits`", "K + 1"),
+    "nearest 2": ("the two nearest branches", "`--nearest 2`", "3"),
+    "nearest 1": ("the nearest branch", "`--nearest 1`", "2"),
+    "layers 5": ("the mixture, placed by five layers", "`--layers 5`", "K and a part"),
+    "statistics": ("mixed statistics", "`--mix statistics`", "2"),
+    "centre": ("the domains' centre", "`--mix centre`", "1"),
+}
+"""What is said of each mode of inference, by its name in records."""
+
+
 def main() -> None:
-    """Writes the page."""
+    """Writes the page, and the table into the other."""
     PAGE.write_text(page(), encoding="utf-8")
+    USE.write_text(use_page(USE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def use_page(text: str) -> str:
+    """docs/use.md with its table of modes: accuracy of BNE on PACS, and time on two cores."""
+    accuracy, times = modes()["BNE"], mode_times()
+    rows = [
+        "| mode | option | passes | accuracy | leaning | time | leaning |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for mode, told in MODES.items():
+        cells = accuracy.get(mode)
+        scores = (plain(cells[choice]) if cells else "…" for choice in ("none", "rule"))
+        own = (times.get(name) for name in (mode, f"{mode}, leaning"))
+        ratios = ("…" if ratio is None else f"{ratio:.1f}" for ratio in own)
+        rows.append(f"| {' | '.join((*told, *scores, *ratios))} |")
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    return "".join((before, begin, *(f"{row}\n" for row in rows), end, after))
+
+
+TIMED = {
+    "logits": "mixture",
+    "nearest 1": "mixture, nearest=1",
+    "statistics": "mixed statistics",
+    "centre": "centre",
+    "centre, leaning": "centre, leaning",
+}
+"""Modes by what `benchmarks/speed.py` calls them."""
+
+
+def mode_times() -> dict[str, float]:
+    """The last times of modes on two cores, relative to the plain network's."""
+    file = HERE / "speed.jsonl"
+    found = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    own = {
+        one["what"]: one["to_plain"]
+        for one in found
+        if "CUDA" not in one["device"]
+        and (one["threads"], one["domains"], one["images"]) == (2, 3, 16)
+    }
+    return {mode: own[name] for mode, name in TIMED.items() if name in own}
 
 
 def page() -> str:

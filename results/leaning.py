@@ -76,7 +76,10 @@ def modes(method: Method) -> Iterator[str]:
     for count in range(1, len(net.domains)):
         net.nearest = count
         yield f"nearest {count}"
-    net.mix, net.nearest = before, None
+    net.nearest, known = None, net.layers
+    net.layers = 5
+    yield "layers 5"
+    net.mix, net.layers = before, known
 
 
 @torch.inference_mode()

@@ -28,6 +28,21 @@ def test_the_page_is_what_the_records_give(beyond: Any) -> None:
     assert beyond.page() == PAGE
 
 
+def test_the_table_of_modes_is_what_the_records_give(beyond: Any) -> None:
+    text = (ROOT / "docs" / "use.md").read_text()
+    assert beyond.use_page(text) == text
+    table = text.partition(beyond.BEGIN)[2].partition(beyond.END)[0]
+    (row,) = (line.split(" | ") for line in table.splitlines() if "`--mix centre`" in line)
+    lines = [json.loads(line) for line in (FOLDER / "modes.jsonl").open()]
+    by_seed: dict[int, dict[str, float]] = {}
+    for line in lines:
+        if (line["method"], line["mode"], line["images"]) == ("bne", "centre", "target"):
+            right = 100 * line["correct"][line["shares"].index(0.0)] / line["count"]
+            by_seed.setdefault(line["seed"], {})["+".join(line["target"])] = right
+    whole = [fmean(found.values()) for found in by_seed.values() if len(found) == 4]
+    assert row[3].split()[0] == f"{fmean(whole):.1f}"
+
+
 def _allowed(line: dict[str, Any], most: float) -> dict[str, Any]:
     """The largest share, once more: its cost is the mean of 1, 0 and -1 over held-out images."""
     best = line["leaning"][0]
