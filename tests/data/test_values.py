@@ -1,6 +1,8 @@
 """Images of more than 8 bits under a stated range, from files to what a model keeps."""
 
 import json
+import struct
+import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,6 +63,20 @@ def test_a_window_makes_other_numbers_readable(mode: str) -> None:
     seen = np.asarray(decode(encode(image, "TIFF"), "x", (-1000, 1000)))[..., 0]
     stored = np.asarray(image)
     assert (seen == np.rint((stored + 1000.0) * (255 / 2000))).all()
+
+
+def test_color_of_16_bits_cannot_have_a_range() -> None:
+    data = bytes.fromhex("89504e470d0a1a0a") + b"".join(
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        for kind, body in (
+            (b"IHDR", struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)),
+            (b"IDAT", zlib.compress((b"\0" + bytes(24)) * 4)),
+            (b"IEND", b""),
+        )
+    )
+    assert pixels(data, "x", Way(4)).shape == (4, 4, 3)
+    with pytest.raises(DataError, match=r"^x: 16-bit color, .* save it as an \.npy array"):
+        pixels(data, "x", Way(4, window=(0, 4095)))
 
 
 def test_values_that_are_not_finite_are_refused() -> None:
@@ -156,7 +172,7 @@ def test_a_model_keeps_its_range(tmp_path: Path) -> None:
     assert (again.predict(files).probabilities == expected).all()
     plain = replace(again.engine.transform, window=None)
     assert not np.allclose(plain.file(files[0]), again.engine.transform.file(files[0]), atol=0.1)
-    exported = OnnxEngine(None, model.info, prepares=False)  # needs no graph to prepare images
+    exported = OnnxEngine(None, model.info, "", prepares=False)  # needs no graph to prepare images
     assert exported.way == model.engine.way
     own = pixels(files[0].read_bytes(), "x", exported.way)[None]
     assert np.allclose(exported.inputs(own), model.engine.transform.file(files[0]), atol=1e-5)

@@ -55,7 +55,7 @@ def test_arrays_are_resized_channel_by_channel(tmp_path: Path) -> None:
         (np.zeros((4, 4, 5), np.uint8), 4, "x: the image is 5, where channels is 4"),
         (np.zeros((4, 4, 3), np.float32), 3, "x: signed, 32-bit or float values"),
         (np.zeros((4,), np.uint8), 3, r"x: the array has shape \(4,\)"),
-        (np.array([[{}]]), 3, "x: the image is damaged or of a rare kind .*pickle"),
+        (np.array([[{}]]), 3, r"x: the array has shape \(1, 1\) and type object"),
     ],
 )
 def test_arrays_that_are_no_such_images_are_refused(
@@ -104,6 +104,16 @@ def test_a_model_of_other_channels_is_trained_and_used(tmp_path: Path, channels:
     assert picture(prepared.pixels[0]).startswith("data:image/png")
     with pytest.raises(DataError, match=f"prepared with channels {channels}, but the recipe has 3"):
         small.run(replace(recipe, channels=3), prepared, tmp_path / "other")
+
+
+def test_networks_of_several_first_convolutions_or_none() -> None:
+    """RepVGG runs branches side by side; TResNet packs pixels into channels first."""
+    model = build("timm/repvgg_a0", 2, channels=2).eval()
+    assert model(torch.zeros(1, 2, 64, 64)).shape == (1, 2)
+    settings = {"channels": 2, "weights": None, "resize": 256}
+    check_settings(small.recipe(backbone="timm/repvgg_a0", **settings))
+    with pytest.raises(SettingsError, match=r"tresnet_m .*no first convolution"):
+        check_settings(small.recipe(backbone="timm/tresnet_m", **settings))
 
 
 def test_augmentation_of_colors_needs_colors() -> None:

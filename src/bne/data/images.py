@@ -27,6 +27,7 @@ Fit = Literal["squash", "letterbox"]
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MAX_PIXELS = 64_000_000
 ORIENTATION = 0x0112  # in EXIF
+DEEP = "bne deep"  # under which an image of 16-bit color has its name
 NUMPY = b"\x93NUMPY"
 BITS_PER_SAMPLE, COMPRESSION, PHOTOMETRIC, PLANAR = 258, 259, 262, 284  # in TIFF
 
@@ -216,6 +217,11 @@ def as_rgb(image: Picture, window: Window | None = None) -> Image.Image:
     from PIL import Image
 
     if not isinstance(image, Values):
+        if window is not None and image.info.get(DEEP):
+            raise DataError(
+                f"{image.info[DEEP]}: 16-bit color, of which Pillow keeps 8 bits, so that range "
+                "cannot be followed; save it as an .npy array of (height, width, 3)."
+            )
         return image
     shape = image.array.shape
     if len(shape) == 3 and shape[2] != 3:
@@ -237,6 +243,7 @@ def of_pillow(image: Image.Image, name: str) -> Picture:
             f"{name}: Pillow misreads this kind of TIFF, uncompressed with a plane for each "
             "channel; save it anew or remove it."
         )
+    deep = any(";16" in str(tile) for tile in getattr(image, "tile", ()))  # gone once it is loaded
     picture = _upright(image)
     if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
         full = (0.0, 4095.0 if tags.get(BITS_PER_SAMPLE) == (12,) else 65535.0)
@@ -253,7 +260,10 @@ def of_pillow(image: Image.Image, name: str) -> Picture:
         picture = picture.convert("RGBA")
         paper = Image.new("RGBA", picture.size, "white")
         return Image.alpha_composite(paper, picture).convert("RGB")
-    return picture.convert("RGB")
+    shown = picture.convert("RGB")
+    if deep:
+        shown.info[DEEP] = name
+    return shown
 
 
 def resize(image: Image.Image, size: int, fit: Fit = "squash") -> Image.Image:
@@ -290,18 +300,18 @@ def _array(data: bytes, name: str, most: int) -> Values:
     file = io.BytesIO(data)
     np.lib.format.read_magic(file)
     shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    if kind.kind not in "uif" or len(shape) not in (2, 3) or not math.prod(shape):
+        raise DataError(
+            f"{name}: the array has shape {shape} and type {kind}; it must hold numbers, as "
+            "(height, width) or (height, width, channels)."
+        )
     if math.prod(shape) * kind.itemsize != len(data) - file.tell():  # before memory is set aside
         raise DataError(f"{name}: the array is not as large as it says; save it again.")
+    if shape[0] * shape[1] > most:
+        raise DataError(f"{name}: more than {most / 10**6:g} megapixels; make it smaller.")
     array = np.load(io.BytesIO(data), allow_pickle=False)
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
-    if array.dtype.kind not in "uif" or array.ndim not in (2, 3) or not array.size:
-        raise DataError(
-            f"{name}: the array has shape {array.shape} and type {array.dtype}; it must hold "
-            "numbers, as (height, width) or (height, width, channels)."
-        )
-    if array.shape[0] * array.shape[1] > most:
-        raise DataError(f"{name}: more than {most / 10**6:g} megapixels; make it smaller.")
     full = (0.0, 65535.0) if array.dtype == np.uint16 else None
     return Values(_finite(array, name), name, full)
 

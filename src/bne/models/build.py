@@ -77,21 +77,28 @@ def build(
         fresh, unused = load(model, backbone, state, str(weights), keep_classifier=own)
         record = Origin(name, str(weights), backbone.preprocessing, fresh, unused)
     if channels != 3:
-        _adapt_input(model, name, channels)
+        adapt_input(model, name, channels)
         expected = backbone.preprocessing.for_channels(channels)
         record = replace(record, preprocessing=expected)
     model.origin = record  # type: ignore[assignment]  # torch types attributes as tensors or modules
     return model
 
 
-def _adapt_input(model: nn.Module, name: str, channels: int) -> None:
-    """Makes the first convolution take another number of channels than red, green and blue."""
-    layers = (layer for layer in model.modules() if isinstance(layer, nn.Conv2d))
-    first = next((layer for layer in layers if layer.in_channels == 3 and layer.groups == 1), None)
-    if first is None:
+def adapt_input(model: nn.Module, name: str, channels: int) -> None:
+    """Makes the first convolutions take another number of channels than red, green and blue.
+
+    There are several where branches run side by side.
+
+    Raises:
+        SettingsError: There is none that takes three.
+    """
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
+    first = [layer for layer in layers if layer.in_channels == 3 and layer.groups == 1]
+    if not first:
         raise SettingsError(f"{name} has no first convolution to adapt to {channels} channels")
-    adapted = require("timm").models.adapt_input_conv(channels, first.weight.detach())
-    first.weight, first.in_channels = nn.Parameter(adapted), channels
+    for layer in first:
+        adapted = require("timm").models.adapt_input_conv(channels, layer.weight.detach())
+        layer.weight, layer.in_channels = nn.Parameter(adapted), channels
 
 
 def origin(model: nn.Module) -> Origin:

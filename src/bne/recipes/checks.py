@@ -92,23 +92,33 @@ def _backbone(recipe: Recipe) -> Backbone:
 
 
 def _check_size(recipe: Recipe, backbone: Backbone) -> None:
-    """Runs a network without values on images of a size that is not its own."""
+    """Runs a network without values on images of a size or with channels that are not its own."""
     own = backbone.preprocessing.size
     if recipe.resize < (recipe.size or own):
         takes = f"{own} pixels that backbone {recipe.backbone} takes"
         takes = takes if recipe.size is None else f"{recipe.size} pixels of size"
         raise SettingsError(f"resize is {recipe.resize}, less than the {takes}; set it higher.")
-    if recipe.size is None:
+    if recipe.size is None and recipe.channels == 3:
         return
     import torch
 
+    from bne.models.build import adapt_input
+
+    size = recipe.size or own
     try:
         with torch.device("meta"), torch.no_grad():
-            network, images = backbone.create(2), torch.empty(2, 3, recipe.size, recipe.size)
+            network, images = backbone.create(2), torch.empty(2, recipe.channels, size, size)
+            if recipe.channels != 3:
+                adapt_input(network, recipe.backbone, recipe.channels)
             for training in (True, False):  # some have further outputs in training
                 network.train(training)(images)
     except (AssertionError, RuntimeError, ValueError) as error:
         why = str(error).strip().partition("\n")[0].rstrip(".")
+        if recipe.channels != 3:
+            raise SettingsError(
+                f"channels is {recipe.channels}, which backbone {recipe.backbone} cannot take at "
+                f"{size} pixels ({why}); choose another backbone."
+            ) from None
         raise SettingsError(
             f"size is {recipe.size}, which backbone {recipe.backbone} cannot take ({why}); leave "
             f"it out for the network's own {own} pixels, or choose another."
