@@ -13,7 +13,7 @@ import argparse
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -199,7 +199,7 @@ def trained(data: TensorDataset, domains: int, method: str, steps: int, seed: in
     return net
 
 
-def accuracy(steps: int, seeds: int, counts: tuple[int, ...] = DOMAINS) -> list[dict[str, Any]]:
+def accuracy(steps: int, seeds: Sequence[int]) -> list[dict[str, Any]]:
     """Percent of unseen images that are right, as the number of styles in training grows."""
     records = []
     images, labels = unseen_images()
@@ -209,8 +209,8 @@ def accuracy(steps: int, seeds: int, counts: tuple[int, ...] = DOMAINS) -> list[
         answers = torch.cat([net(part).argmax(1) for part in images.split(250)])
         return 100 * float((answers == labels).float().mean())
 
-    for seed in range(seeds):
-        for domains in counts:
+    for seed in seeds:
+        for domains in DOMAINS:
             data = training_images(domains, seed)
             plain = trained(data, domains, "DeepAll", steps, seed)
             everyone = torch.zeros_like(data.tensors[2])
@@ -282,8 +282,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=["cost", "accuracy", "figure"])
     parser.add_argument("--repeats", type=int, default=20)
-    parser.add_argument("--steps", type=int, default=800)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     given = parser.parse_args()
     torch.set_num_threads(1)
     known = (
@@ -294,7 +294,8 @@ def main() -> None:
         return
     new = cost(given.repeats) if given.what == "cost" else accuracy(given.steps, given.seeds)
     machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
-    kept = [record for record in known if record["kind"] != given.what]
+    places = {(record["kind"], record.get("seed")) for record in new}
+    kept = [record for record in known if (record["kind"], record.get("seed")) not in places]
     lines = [json.dumps(record) for record in [*kept, *({**r, **machine} for r in new)]]
     RECORDS.write_text("\n".join(lines) + "\n")
 

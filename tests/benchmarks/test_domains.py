@@ -1,0 +1,50 @@
+"""The benchmark of many domains, on few images."""
+
+import importlib
+
+import pytest
+import torch
+
+
+@pytest.fixture
+def domains(_scripts, monkeypatch, tmp_path):
+    found = importlib.import_module("domains")
+    small = {"PER_STEP": 2, "IMAGES": 64, "UNSEEN": 4, "TEST_DIGITS": 16, "SHRINKAGES": (0,)}
+    for name, value in {**small, "DOMAINS": (8, 16), "FIGURE": tmp_path / "figure.svg"}.items():
+        monkeypatch.setattr(found, name, value)
+    return found
+
+
+def test_a_style_is_drawn_from_its_number_alone(domains) -> None:
+    digits, _ = domains.handwriting()
+    one, again, other = (domains.render(digits[:5], style) for style in (3, 3, 4))
+    assert torch.equal(one, again)
+    assert one.shape == (5, 3, 32, 32)
+    assert (one.mean((0, 2, 3)) - other.mean((0, 2, 3))).abs().max() > 0.1
+
+
+def test_no_digit_is_trained_and_tested_on(domains, monkeypatch) -> None:
+    drawn = []
+    monkeypatch.setattr(
+        domains, "render", lambda digits, *_: drawn.append(digits) or torch.zeros(len(digits), 3)
+    )
+    domains.training_images(8, 0)
+    trained = {tuple(digit.flatten().tolist()) for digits in drawn for digit in digits}
+    drawn.clear()
+    domains.unseen_images()
+    tested = {tuple(digit.flatten().tolist()) for digits in drawn for digit in digits}
+    assert len(tested) == 16
+    assert not trained & tested
+
+
+def test_cost_and_accuracy_are_recorded_and_drawn(domains) -> None:
+    cost = domains.cost(repeats=1)
+    assert {record["case"] for record in cost} == set(domains.CASES)
+    assert all(record["time_ratio"] == 1 for record in cost if record["domains"] == 8)
+    few, more = (r["peak_mib"] for r in cost if r["case"] == "training step")
+    assert 1 < few < more < 1.1 * few
+    accuracy = domains.accuracy(steps=2, seeds=[0])
+    assert len(accuracy) == 2 * (1 + 3)
+    assert all(0 <= record["accuracy"] <= 100 for record in accuracy)
+    domains.figure([*cost, *accuracy])
+    assert "<svg" in domains.FIGURE.read_text()
