@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from safetensors.torch import save_file
 
+from bne.demo import digits
 from bne.methods import registry
 from bne.models import build
 from tests.docs.pages import ROOT
@@ -49,6 +50,22 @@ def write_scans(root: Path) -> None:
                 Image.fromarray(values).save(folder / f"patient{number:03}.png")
 
 
+def write_hospitals(folder: Path) -> None:
+    """Five hospitals and a sixth: zeros and ones of the demo, two images per patient."""
+    drawn = [digits.load(seed) for seed in (0, 1)]
+    places = {"bern": (0, 0), "cork": (0, 1), "graz": (0, 2), "oslo": (0, 3), "turin": (1, 0)}
+    for name, (seed, domain) in {**places, "york": (1, 2)}.items():
+        root = folder / ("sixth" if name == "york" else "hospitals")
+        for label, finding in enumerate(("benign", "malignant")):
+            place = root / name / finding
+            place.mkdir(parents=True)
+            files = [f for f in drawn[seed].images.files if (f.domain, f.label) == (domain, label)]
+            for number, file in enumerate(files[:12]):
+                patient = 6 * label + number // 2
+                picture = place / f"patient{patient:03}_{number % 2 + 1}.png"
+                picture.write_bytes(file.read())
+
+
 @pytest.fixture(scope="session")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Images, weights, records and a trained network, under the names that the docs use."""
@@ -56,6 +73,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for root, domains in DATA.items():
         write_images(folder / root, domains)
     write_scans(folder / "scans")
+    write_hospitals(folder)
     save_file(build("small_cnn", num_classes=2).state_dict(), folder / WEIGHTS)
     shutil.copy(ROOT / "results" / "pacs-resnet18" / "tables.jsonl", folder / "records.jsonl")
     with pytest.MonkeyPatch.context() as patch:
@@ -68,7 +86,8 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def workplace(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The present folder: what is prepared, and room for what a page makes."""
-    for entry in ("root", "data", "PACS", "animals", "scans", WEIGHTS, "records.jsonl"):
+    folders = ("root", "data", "PACS", "animals", "scans", "hospitals", "sixth")
+    for entry in (*folders, WEIGHTS, "records.jsonl"):
         (tmp_path / entry).symlink_to(prepared / entry)
     shutil.copytree(prepared / "run", tmp_path / "runs" / "pacs-sketch")
     monkeypatch.chdir(tmp_path)

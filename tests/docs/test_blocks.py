@@ -79,6 +79,23 @@ def _quick_start(names: dict[str, Any], output: str) -> None:
     assert 0 <= names["run"].accuracy <= 100
 
 
+def _hospitals(names: dict[str, Any], output: str) -> None:
+    """The page's figures are those of the pages it names; its run leaves all that it says."""
+    page = (ROOT / "docs/hospitals.md").read_text()
+    assert len(page.split()) <= 700
+    told = page.partition("## Does it help?")[2].partition("## Your data")[0]
+    known = "".join((ROOT / f"docs/{name}.md").read_text() for name in ("results", "beyond"))
+    figures = re.findall(r"\d+\.\d", told)
+    assert len(figures) >= 10
+    assert all(figure in known for figure in figures)
+    (sentence,) = re.findall(r"^BNE .*$", page, re.MULTILINE)
+    assert sentence in (ROOT / "docs/benchmarks.md").read_text()
+    assert "expected accuracy at a new domain" in output
+    assert "to the digit" in output
+    for name in ("answers.csv", "final.onnx", "drift.html", "final/manifest.json"):
+        assert Path(name).is_file()
+
+
 def _data(names: dict[str, Any], output: str) -> None:
     assert "('art_painting', 'cartoon', 'photo', 'sketch') ('deer', 'fox') 64" in output
     assert "torch.Size([64, 256, 256, 3])" in output
@@ -109,6 +126,7 @@ def _domainbed(names: dict[str, Any], output: str) -> None:
 AFTERWARDS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "README.md": _readme,
     "docs/quick-start.md": _quick_start,
+    "docs/hospitals.md": _hospitals,
     "docs/own-loop.md": _own_loop,
     "docs/trainers.md": _trainers,
     "docs/segmentation.md": _segmentation,

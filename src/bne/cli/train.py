@@ -94,7 +94,7 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
             texts = [f"{figure:.1f}" for figure in figures if figure is not None]
             if texts:  # runs of earlier versions have no balanced accuracy
                 name = LABELS[rule] if measure == measures[0] else ""
-                table.add_row(name, measure.replace("_", " "), *texts)
+                table.add_row(name, "accuracy" if measure == ACCURACY else "balanced", *texts)
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print(" ".join(map(sentence, rules)))
