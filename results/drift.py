@@ -30,10 +30,10 @@ from torch import nn
 from bne.data.cache import prepare
 from bne.data.feed import Feed
 from bne.data.sources import open_images
+from bne.data.splits import official_split
 from bne.deploy.engine import Engine
 from bne.deploy.monitor import Known
 from bne.deploy.reference import Reference
-from bne.recipes.inputs import official_split
 from bne.training.folder import held_out_images, read_training
 from bne.training.model_folder import load_model
 from bne.training.scores import batches

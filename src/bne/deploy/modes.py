@@ -67,7 +67,6 @@ def set_mode(
             raise SettingsError(f"{error}.") from error
     if layers is not None:
         options["layers"] = list(method.net.layers or ())
-        model = replace(
-            model, calibration=replace(model.calibration, percentiles=(), reference=None)
-        )
+        scale = replace(model.calibration, percentiles=(), reference=None)
+        model = replace(model, calibration=scale)
     return replace(model, mix=mix or model.mix, options={**model.options, **options})
