@@ -1,0 +1,44 @@
+"""An exported mixture of a small network; `benchmarks/zoo_export.py` has one of every family."""
+
+import importlib
+import json
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+
+@pytest.fixture(scope="session")
+def zoo_export(_scripts):
+    return importlib.import_module("zoo_export")
+
+
+def test_exported_graphs_answer_as_the_network(zoo_export):
+    for library in ("timm", "onnxscript", "onnxruntime"):
+        pytest.importorskip(library)
+    record = zoo_export.examine("timm/test_byobnet")
+    assert record["result"] == "passed", record
+    assert 0 < record["torch_export"] <= 1e-5
+    assert 0 < record["onnx"] <= 1e-4
+
+
+def test_a_failure_is_a_record(zoo_export, monkeypatch):
+    monkeypatch.setattr(
+        zoo_export, "differences", lambda _: iter([("torch_export", 1.0), ("onnx", 0)])
+    )
+    record = zoo_export.examine("timm/any")
+    assert (record["result"], record["torch_export"]) == ("failed", 1.0)
+    monkeypatch.setattr(zoo_export, "differences", None)
+    assert zoo_export.examine("timm/any")["result"] == "failed"
+
+
+def test_families_are_those_of_networks_that_convert(zoo_export):
+    pytest.importorskip("timm")
+    names = zoo_export.families()
+    passed = {
+        r["name"]
+        for r in map(json.loads, (ROOT / "results" / "zoo.jsonl").open())
+        if r["result"] == "passed"
+    }
+    assert len(names) == len(set(names)) > 60
+    assert set(names) <= passed
