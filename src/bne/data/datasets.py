@@ -60,9 +60,9 @@ def from_dataset(dataset: Any) -> ImageSet:
     A Hugging Face dataset has columns of these three names, and may have a column group. Images
     are PIL images, uint8 arrays (H, W) or (H, W, C), uint8 or 0..1 float tensors (H, W) or
     (C, H, W), or gray in uint16; they must be the same every time they are asked for, so without
-    random transforms. Labels and domains are numbers or names; numbers are named by the dataset's `classes` and
-    `domains`, or by `ClassLabel` features, where it has them. A torch dataset is read once from end
-    to end, for its labels and its stamps.
+    random transforms. Labels and domains are numbers or names; numbers are named by the dataset's
+    `classes` and `domains`, or by `ClassLabel` features, where it has them. A torch dataset is read
+    once from end to end, for its labels and its stamps.
 
     Raises:
         DataError: The object is no such dataset.
