@@ -13,6 +13,7 @@ from pydicom.dataset import FileDataset, FileMetaDataset
 from pydicom.pixels import apply_modality_lut, apply_voi_lut, convert_color_space
 from pydicom.uid import ExplicitVRLittleEndian, SecondaryCaptureImageStorage, generate_uid
 
+from bne.data.cache import prepare
 from bne.data.check import check_path
 from bne.data.images import Way, decode, pixels, read
 from bne.data.sources import open_images
@@ -124,6 +125,17 @@ def test_a_report_without_pixels_and_a_missing_library(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(MissingLibraryError, match=r"pip install 'bne\[dicom\]'"):
         read(dicom(), "scan")
+
+
+def test_a_window_of_dicom_may_clip(tmp_path: Path) -> None:
+    """As that of a CT does, which shows one kind of tissue."""
+    for name in ("a/x/1.dcm", "b/x/1.dcm"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True)
+        (tmp_path / "data" / name).write_bytes(dicom(**RESCALE))
+    prepared = prepare(open_images(tmp_path / "data"), tmp_path / "cache", 16, window=(0, 100))
+    prepared.tally.check(prepared.window)
+    assert prepared.notes == ()
+    assert set(prepared.pixels.unique().tolist()) >= {0, 255}
 
 
 def test_files_are_found_whatever_their_name(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import bne
@@ -176,3 +177,23 @@ def test_a_model_keeps_its_range(tmp_path: Path) -> None:
     assert exported.way == model.engine.way
     own = pixels(files[0].read_bytes(), "x", exported.way)[None]
     assert np.allclose(exported.inputs(own), model.engine.transform.file(files[0]), atol=1e-5)
+
+
+def test_datasets_keep_16_bits() -> None:
+    values = np.arange(256, dtype=np.uint16).reshape(16, 16) * 16
+    items = [(values, 0, "a"), (Image.fromarray(values), 1, "b"), (torch.tensor(values), 1, "b")]
+    for file in open_images(items_dataset(items)).files:
+        assert (read(file.read(), file.name).array == values).all()
+    file = open_images(items_dataset([(values[..., None], 0, "a")])).files[0]
+    assert (read(file.read(), file.name).array == values).all()
+
+
+def items_dataset(items: list[tuple[object, int, str]]) -> torch.utils.data.Dataset:
+    class Items(torch.utils.data.Dataset):
+        def __len__(self) -> int:
+            return len(items)
+
+        def __getitem__(self, index: int) -> tuple[object, int, str]:
+            return items[index]
+
+    return Items()

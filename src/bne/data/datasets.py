@@ -59,10 +59,10 @@ def from_dataset(dataset: Any) -> ImageSet:
 
     A Hugging Face dataset has columns of these three names, and may have a column group. Images
     are PIL images, uint8 arrays (H, W) or (H, W, C), uint8 or 0..1 float tensors (H, W) or
-    (C, H, W); they must be the same every time they are asked for, so without random transforms.
-    Labels and domains are numbers or names; numbers are named by the dataset's `classes` and
-    `domains`, or by `ClassLabel` features, where it has them. A torch dataset is read once from end
-    to end, for its labels and its stamps.
+    (C, H, W), or gray in uint16; they must be the same every time they are asked for, so without
+    random transforms. Labels and domains are numbers or names; numbers are named by the dataset's
+    `classes` and `domains`, or by `ClassLabel` features, where it has them. A torch dataset is read
+    once from end to end, for its labels and its stamps.
 
     Raises:
         DataError: The object is no such dataset.
@@ -134,16 +134,18 @@ def as_picture(image: Any, name: str) -> Image.Image:
                 raise DataError(f"{name}: float pixels outside 0..1; give it before normalization.")
             image = (image * 255).round().to(torch.uint8)
         image = (image.movedim(0, -1) if image.ndim == 3 else image).numpy(force=True)
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8:
+    if isinstance(image, np.ndarray) and image.ndim == 3 and image.shape[2] == 1:
+        image = image[:, :, 0]
+    gray_16 = isinstance(image, np.ndarray) and image.dtype == np.uint16 and image.ndim == 2
+    if not isinstance(image, np.ndarray) or not (image.dtype == np.uint8 or gray_16):
         kind = getattr(image, "dtype", type(image).__name__)
         raise DataError(f"{name}: an image of type {kind}; give PIL, uint8 or a float tensor.")
-    if image.ndim == 3 and image.shape[2] == 1:
-        image = image[:, :, 0]
     if image.size == 0 or not (image.ndim == 2 or (image.ndim == 3 and image.shape[2] in (3, 4))):
         raise DataError(
             f"{name}: the shape {tuple(image.shape)} is none of a gray, RGB or RGBA image."
         )
-    return as_rgb(of_pillow(Image.fromarray(np.ascontiguousarray(image)), name))
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    return picture if gray_16 else as_rgb(of_pillow(picture, name))
 
 
 _Column = tuple["list[Any]", "Sequence[str] | None"]  # values, and what numbers among them mean
