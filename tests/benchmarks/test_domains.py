@@ -43,8 +43,8 @@ def test_cost_and_accuracy_are_recorded_and_drawn(domains) -> None:
     assert all(record["time_ratio"] == 1 for record in cost if record["domains"] == 8)
     few, more = (r["peak_mib"] for r in cost if r["case"] == "training step")
     assert 1 < few < more < 1.1 * few
-    accuracy = domains.accuracy(steps=2, seeds=[0])
-    assert len(accuracy) == 2 * (1 + 3)
+    accuracy = domains.accuracy(steps=2, seeds=[0], counts=domains.DOMAINS)
+    assert len(accuracy) == 2 * (1 + 3 + 3)
     assert all(0 <= record["accuracy"] <= 100 for record in accuracy)
     domains.figure([*cost, *accuracy])
     assert "<svg" in domains.FIGURE.read_text()
