@@ -279,3 +279,14 @@ def test_what_many_domains_cost_is_said(changes: dict[str, object], passes: str 
     if passes:
         assert passes in said[0]
         assert ("options.nearest" in said[0]) == (changes.get("method") != "dnet")
+
+
+@pytest.mark.parametrize(
+    ("weights", "told"), [("torchvision", ["Initial weights: torchvision states no"]), (None, [])]
+)
+def test_the_license_of_downloaded_weights_is_told(
+    images: ImageSet, weights: str | None, told: list[str]
+) -> None:
+    size = {"backbone": "resnet18", "resize": 256, "validation": 0.2}
+    said = list(check(images, weights=weights, **size).notes())
+    assert [note[: len(start)] for note, start in zip(said, told, strict=True)] == told

@@ -12,7 +12,7 @@ from bne.recipes.inputs import Inputs
 from bne.recipes.schema import HeadPhase, Phase
 from bne.training.distributed import Processes
 from bne.training.loop import Head, PhaseTraining
-from bne.training.run import _make_method, _make_model
+from bne.training.run import _make_method, make_model
 from bne.training.runtime import Runtime
 from tests.training import small
 
@@ -56,7 +56,7 @@ def test_weights_make_up_for_what_is_drawn_of_domains_of_any_size(images) -> Non
 
 def test_images_without_a_label_and_parts_of_a_batch_count_right(images) -> None:
     own = runtime(images, "weights")
-    model = Head(_make_model(own, resumed=False))
+    model = Head(make_model(own, resumed=False)[0])
     method = PhaseTraining(own, "head", model, graphs=False).method
     logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 2, -100, -100])
     each = F.cross_entropy(logits[:4], labels[:4], reduction="none")
@@ -69,7 +69,7 @@ def test_images_without_a_label_and_parts_of_a_batch_count_right(images) -> None
 @pytest.mark.parametrize("method", ["bne", "bne-a", "deepall", "points", "dnet", "head-only"])
 def test_every_stage_of_a_method_heeds_the_weights(images, method: str) -> None:
     own = runtime(images, "weights", method)
-    made = _make_method(own, _make_model(own, resumed=False))
+    made = _make_method(own, make_model(own, resumed=False)[0])
     phase = PhaseTraining(own, "train", made, graphs=False)
     batches = own.batches(own.inputs.train, 0)
     ((pixels, labels),) = own.feed.gather([batches.batch(0)])

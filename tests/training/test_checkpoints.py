@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import save_file
 
 from bne.errors import Interrupted, TrainingError
+from bne.recipes.inputs import Inputs
 from bne.training import checkpoints
 from bne.training.checkpoints import Checkpoint
 from bne.training.folder import RunFolder
@@ -132,7 +133,8 @@ def test_a_folder_that_holds_no_run_is_free(tmp_path) -> None:
     """A recipe that lies there, or a run that never came to its first checkpoint."""
     images = small.images()
     other = Identity(settings_of(small.recipe(seed=5)))
-    RunFolder(tmp_path).begin(small.recipe(), other, {}, [])
+    inputs = Inputs.of(small.recipe(), images.images)
+    RunFolder(tmp_path).begin(inputs, images, other, {}, [])
     assert len(run(small.recipe(), images, tmp_path).epochs) == 6
 
 
