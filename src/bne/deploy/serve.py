@@ -417,7 +417,7 @@ class _Guard:
                 needed = {"WWW-Authenticate": "Bearer"}
                 raise RefusedError(401, "The API key is missing or wrong.", needed)
             if (scope["method"], path) == ("POST", "/predict"):
-                # Past FastAPI's layers, which take half of the event loop's time of a request.
+                # Past FastAPI's layers, which take nearly half of the event loop's time.
                 answer = await server.predict(Request(scope, receive))
                 await answer(scope, receive, sent)
             else:
