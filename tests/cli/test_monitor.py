@@ -2,7 +2,6 @@
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,8 @@ import pytest
 from PIL import Image
 
 import bne as library
-from bne.deploy.reference import Reference
 from tests.cli.command import bne, refusal
+from tests.deploy.watching import watching
 from tests.report.pages import HOSTILE, Reader, fits, opened
 
 Runs = dict[str, Path]
@@ -25,11 +24,7 @@ def noise(count: int, lightest: int, seed: int) -> np.ndarray:
 def folder(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that knows dark noise; 48 images of it, then 32 of bright noise, an hour apart."""
     folder = tmp_path_factory.mktemp("watched")
-    model = library.load(runs["bne"], "cpu")
-    seen = model.predict(noise(60, 80, 1)).seen
-    usual = Reference.of(seen.by_layer, seen.distances, model.domains, {"dark": slice(None)})
-    scale = replace(model.info.calibration, reference=usual)
-    model.info = replace(model.info, calibration=scale)
+    model = watching(library.load(runs["bne"], "cpu"), {"dark": noise(60, 80, 1)})
     model.save(folder / "model.bne")
     pictures = [*noise(48, 80, 2), *noise(32, 255, 3)]
     (folder / "images").mkdir()

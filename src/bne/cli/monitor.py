@@ -70,7 +70,7 @@ def monitor(
 
     if model.suffix.lower() == ".onnx":
         raise SettingsError(
-            f"{model}: an exported model tells no distances at its layers; name the model file."
+            f"{model}: an exported model tells no points of images; name the model file."
         )
     if report:
         from bne.report.page import chart_library

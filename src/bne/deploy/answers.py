@@ -82,7 +82,7 @@ class Calibration:
         """What `dataclasses.asdict` gave, also after JSON."""
         own = {**fields, "percentiles": tuple(fields["percentiles"])}
         if own.get("reference"):
-            own["reference"] = Reference.from_dict(own["reference"])
+            own["reference"] = Reference(**own["reference"])
         return cls(**own)
 
     def probabilities(self, logits: Floats) -> Floats:
@@ -136,13 +136,13 @@ class Seen(NamedTuple):
         logits: (N, classes).
         weights: (N, K), of the branches; None for methods that have none.
         distances: (N, K), from each image to each domain; None if they are not measured.
-        by_layer: (N, L, K), the same at each of L layers alone.
+        vectors: (N, P), where images lie along the axes of the model's `Reference`; None without.
     """
 
     logits: Floats
     weights: Floats | None = None
     distances: Floats | None = None
-    by_layer: Floats | None = None
+    vectors: Floats | None = None
 
     @classmethod
     def cat(cls, parts: Sequence[Seen]) -> Seen:

@@ -55,7 +55,8 @@ class Classifier:
         self.method = manifest.method
         self.info = manifest
         transform = EvalTransform.from_dict(manifest.transform)
-        self.engine = Engine(method.to(device), transform, device)
+        reference = manifest.calibration.reference
+        self.engine = Engine(method.to(device), transform, device, reference)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: str, **mode: Any) -> Classifier:

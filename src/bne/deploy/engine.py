@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from contextlib import nullcontext
 from dataclasses import asdict
-from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from bne.core.prediction import Prediction
 from bne.core.together import Together
 from bne.data.transform import upload
 from bne.deploy.answers import Calibration, Seen
-from bne.deploy.reference import Reference
+from bne.deploy.reference import IN_ALL, MOST, Reference, some, usual_distances
 from bne.errors import DataError, SettingsError
 from bne.inspection.observe import branches
 from bne.methods import DSON, DeepAll, DNet
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from bne.methods import Method
     from bne.training.model_folder import Trained
 
+FLAT = 1e-4  # added to standard deviations, which may be 0
+
 
 class Engine:
     """A method, in evaluation mode on its device, that looks at images.
@@ -44,12 +45,18 @@ class Engine:
         method: the trained model, on the device.
         transform: from prepared images to its input.
         device: to compute on.
+        reference: along whose axes images are placed, if that is wanted.
     """
 
     def __init__(
-        self, method: Method, transform: EvalTransform, device: torch.device | str
+        self,
+        method: Method,
+        transform: EvalTransform,
+        device: torch.device | str,
+        reference: Reference | None = None,
     ) -> None:
         self.method = method
+        self.reference = reference
         self.transform = transform
         self.device = torch.device(device)
         self._together: Together | None = None
@@ -107,16 +114,24 @@ class Engine:
         Raises:
             DataError: An answer is not finite.
         """
+        return self._look(images, places=places)[0]
+
+    @torch.inference_mode()
+    def _look(self, images: Tensor, *, places: bool = True) -> tuple[Seen, Tensor | None]:
+        """What `look` gives, and the images' points, (N, D), if they have any."""
         with self._together or nullcontext():
-            said = _told(self.method, self.transform(images), places=places)
-        found = tuple(None if part is None else part.float().cpu().numpy() for part in said)
-        seen = Seen(*found)  # type: ignore[arg-type]
+            *said, points = _told(self.method, self.transform(images), places=places)
+        found = [None if part is None else part.float().cpu().numpy() for part in said]
+        vectors = None
+        if points is not None and self.reference is not None:
+            vectors = self.reference.place(points.cpu().numpy())
+        seen = Seen(*found)._replace(vectors=vectors)  # type: ignore[arg-type]
         if not np.isfinite(seen.logits).all():
             raise DataError(
                 "The network's answers are not finite: its training has diverged; train it anew, "
                 "with a smaller learning rate."
             )
-        return seen
+        return seen, points
 
 
 def explained(
@@ -130,29 +145,25 @@ def explained(
         places: whether weights and distances are wanted. The centre does without the pass that
             measures them.
     """
-    return _told(method, images, places=places, by_layer=False)[:3]
+    return _told(method, images, places=places)[:3]
 
 
 def _told(
-    method: Method, images: Tensor, *, places: bool, by_layer: bool = True
+    method: Method, images: Tensor, *, places: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """The same, and (N, L, K) distances at each layer."""
+    """The same, and the images' points, (N, D): means and logarithms of standard deviations."""
     explain: Any = getattr(method, "explain", None)
     if explain is None or not (places or weighs(method)):
         return method.predict(images), None, None, None
     told = explain(images)
     if not isinstance(told, Prediction):
         return told.logits, told.weights, None, None
-    net: Any = method.net
-    distances, distance, points = told.distances, net.distance, told.embedding
-    if distance is uniform:  # which is the same everywhere and tells no nearest domain
-        distance = wasserstein
-        distances = distance(points, net.domain_embeddings())
-    if not (places and by_layer):
-        return told.logits, told.weights, distances, None
-    known = net.domain_embeddings()
-    alone = [distance(points.select([name]), known.select([name])) for name in points.layers]
-    return told.logits, told.weights, distances, torch.stack(alone, 1)
+    distances, net, point = told.distances, method.net, told.embedding
+    if net.distance is uniform:  # which is the same everywhere and tells no nearest domain
+        known: Any = net.domain_embeddings()  # type: ignore[operator]
+        distances = wasserstein(point, known)
+    points = torch.cat([point.mean, (point.std + FLAT).log()], 1).float() if places else None
+    return told.logits, told.weights, distances, points
 
 
 def _with_domain_layers(method: Method) -> Method:
@@ -190,17 +201,23 @@ def calibrate(engine: Engine, feed: Feed, members: Mapping[str, Sequence[int]]) 
     numbers = [number for own in members.values() for number in own]
     if not numbers:
         return Calibration()
-    ends = [*accumulate(map(len, members.values()), initial=0)]
-    rows = {name: slice(*own) for name, own in zip(members, pairwise(ends), strict=True)}
-    shown = feed.gather(batches(torch.as_tensor(numbers)))
-    parts = [(engine.look(images), labels.cpu().numpy()) for images, labels in shown]
-    seen = Seen.cat([seen for seen, _ in parts])
-    labels = np.concatenate([labels for _, labels in parts])
+    most = min(MOST, max(1, IN_ALL // len(members)))
+    parts, labels = [], []
+    points: dict[str, Any] = {}
+    for name, own in members.items():
+        looks = []
+        for images, truth in feed.gather(batches(torch.as_tensor(own))):
+            seen, found = engine._look(images)
+            parts.append(seen)
+            labels.append(truth.cpu().numpy())
+            looks += [] if found is None else [found]
+        if looks:
+            points[name] = torch.cat(looks)[some(len(own), most)].cpu().numpy()
+    seen, known = Seen.cat(parts), branches(engine.method)
     reference = None
-    if seen.by_layer is not None and seen.distances is not None:
-        known = branches(engine.method)
-        reference = Reference.of(seen.by_layer, seen.distances, known, rows)
-    return Calibration.of(seen.logits, labels, seen.distances, reference)
+    if points and seen.distances is not None:
+        reference = Reference.of(points, usual_distances(seen.distances, known))
+    return Calibration.of(seen.logits, np.concatenate(labels), seen.distances, reference)
 
 
 def calibrate_run(trained: Trained) -> dict[str, Any]:

@@ -81,10 +81,10 @@ def enroll(
     found = _arranged(method, replace(model, branches=tuple(names), enrolled=enrolled))
     if (known := model.calibration.reference) is None:
         return found
-    seen = _seen(Engine(method, engine.transform, engine.device), images)
-    assert seen.by_layer is not None
+    seen = _seen(Engine(method, engine.transform, engine.device, known), images)
+    assert seen.vectors is not None
     assert seen.distances is not None
-    known = known.including(name, seen.by_layer, seen.distances, names)
+    known = known.including(name, seen.vectors, seen.distances[:, names.index(name)])
     scale = replace(model.calibration, reference=known)
     return found._replace(manifest=replace(found.manifest, calibration=scale))
 
@@ -105,10 +105,10 @@ def forget(engine: Engine, model: Manifest, name: str) -> Bundle:
     names = tuple(own for own in model.branches if own != name)
     enrolled = {own: told for own, told in model.enrolled.items() if own != name}
     scale = model.calibration
-    if name not in model.enrolled:  # distances to it were part of all that was measured
-        scale = replace(scale, percentiles=(), reference=None)
-    elif scale.reference:
+    if scale.reference:
         scale = replace(scale, reference=scale.reference.without(name))
+    if name not in model.enrolled:  # distances to it were among those that were measured
+        scale = replace(scale, percentiles=())
     found = replace(model, branches=names, enrolled=enrolled, calibration=scale)
     return _arranged(method, found)
 

@@ -1,10 +1,10 @@
 """Whether images still come from a domain that a model knows: one by one, and window by window.
 
-An image is a vector: the logarithms of its distances, at every layer, to the domains that the model
-was trained on, along the principal axes of held-out images (`bne.deploy.reference`). The vectors of
-held-out images of each domain say what is usual there. A window of images is tested against every
-domain: could so far a mean come from it? Only if no domain could have given it, the window alarms,
-so the p-value is the largest of all domains.
+An image is a vector: its point in the space of domains, along the principal axes of held-out images
+(`bne.deploy.reference`). The vectors of held-out images of each domain say what is usual there. A
+window of images is tested against every domain: could so far a mean come from it? Only if no domain
+could have given it, the window alarms, so the p-value is the largest of all domains. Single images
+far out count no more than others: in units of the domain's spread, vectors end at `LIMIT`.
 
 The test is Hotelling's, with room for what a finite number of held-out images leaves unknown. Let
 t be the Mahalanobis distance of the two means. The true mean of the domain lies within r of that of
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bne.deploy.reference import Floats, Reference
 
 CONFIDENCE = 0.99
+LIMIT = 3.0  # robust standard deviations
 SPARE = 2  # held-out images beyond the number of axes that a covariance needs
 SMALLEST = 8  # images of a last window that is not full
 
@@ -51,18 +52,19 @@ class Known:
 
         self.images: int = vectors.shape[0]
         self.axes: int = vectors.shape[1]
-        self.mean = vectors.mean(0)
-        covariance = np.cov(vectors, rowvar=False).reshape(self.axes, self.axes)
-        # A column that hardly varies, or repeats another, must not decide by rounding.
+        self._middle = np.median(vectors, 0)
+        self._scale = 1.4826 * np.median(np.abs(vectors - self._middle), 0) + 1e-6
+        own = self.limited(vectors)
+        self.mean = own.mean(0)
+        covariance = np.cov(own, rowvar=False).reshape(self.axes, self.axes)
+        # An axis that hardly varies must not decide by rounding.
         ridge = 1e-4 * np.trace(covariance) / self.axes + 1e-8
         self.precision = np.linalg.inv(covariance + ridge * np.eye(self.axes))
         spread = self._hotelling(1) * fdtri(*self._freedom, CONFIDENCE)
         self.margin = float(np.sqrt(spread / self.images))
-        own = self.from_mean(vectors)
-        # As if each had been left out of the mean and the covariance it is compared with.
-        n = self.images
-        inside = np.maximum(1e-12, 1 - own**2 * n / (n - 1) ** 2)
-        self.scores = np.sort(own * np.sqrt((n - 2) * n**2 / (n - 1) ** 3 / inside))
+        # Mean and covariance fit their own images better than new ones, on average by this much.
+        optimism = (self.images + 1) / max(1, self.images - self.axes - 2)
+        self.scores = np.sort(self._scores(vectors)) * optimism**0.5
 
     @property
     def _freedom(self) -> tuple[int, int]:
@@ -73,22 +75,35 @@ class Known:
         n, k = self.images, self.axes
         return value * k * (n - 1) / (n - k)
 
+    def limited(self, vectors: Floats) -> Floats:
+        """Vectors, (N, P), in units of the domain's spread, none of them far out."""
+        return np.clip(self._scaled(vectors), -LIMIT, LIMIT)
+
+    def _scaled(self, vectors: Floats) -> Floats:
+        found: Floats = (vectors - self._middle) / self._scale
+        return found
+
+    def _scores(self, vectors: Floats) -> Floats:
+        """(N,), how far single images lie off, without a limit."""
+        return self.from_mean(self._scaled(vectors))
+
     def from_mean(self, vectors: Floats) -> Floats:
-        """(N,), Mahalanobis distances of vectors, (N, P), from the domain's mean."""
+        """(N,), Mahalanobis distances of such vectors, (N, P), from the domain's mean."""
         apart = vectors - self.mean
         found: Floats = np.sqrt(np.einsum("nk,kl,nl->n", apart, self.precision, apart))
         return found
 
-    def window_p_value(self, mean: Floats, images: int) -> float:
-        """How probable a mean, (P,), at least so far away is, of so many images of the domain."""
+    def window_p_value(self, vectors: Floats) -> float:
+        """How probable a window of images of the domain, (m, P), is whose mean lies as far away."""
         from scipy.special import fdtrc
 
-        apart = max(0.0, float(self.from_mean(mean[None])[0]) - self.margin)
-        return float(fdtrc(*self._freedom, images * apart**2 / self._hotelling(1)))
+        mean = self.limited(vectors).mean(0, keepdims=True)
+        apart = max(0.0, float(self.from_mean(mean)[0]) - self.margin)
+        return float(fdtrc(*self._freedom, len(vectors) * apart**2 / self._hotelling(1)))
 
     def image_p_values(self, vectors: Floats) -> Floats:
         """(N,), the share of held-out images that lie as far away, the image itself counted."""
-        below = np.searchsorted(self.scores, self.from_mean(vectors), side="left")
+        below = np.searchsorted(self.scores, self._scores(vectors), side="left")
         found: Floats = (1 + self.images - below) / (1 + self.images)
         return found
 
@@ -181,7 +196,7 @@ class Watch:
         self._predict, self._names = predict, model.branches
         self._reference = _reference(model)
         vectors = {name: np.asarray(own) for name, own in self._reference.vectors.items()}
-        enough = len(self._reference.axes) + SPARE
+        enough = len(self._reference.origin) + SPARE
         self._known = {name: Known(own) for name, own in vectors.items() if len(own) >= enough}
         self.domains = tuple(self._known)
         self.left_out = tuple(name for name in vectors if name not in self._known)
@@ -234,16 +249,16 @@ class Watch:
         return found
 
     def _vectors(self, answers: Answers) -> Floats:
-        assert answers.seen.by_layer is not None
-        return self._reference.place(answers.seen.by_layer, self._names)
+        assert answers.seen.vectors is not None
+        return answers.seen.vectors
 
     def _test(self) -> Window:
         rows, whole, times = zip(*self._waiting, strict=True)
         self._waiting.clear()
         first = self._tested
         self._tested += len(rows)
-        vector, mean = np.mean(rows, 0), np.mean(whole, 0)
-        found = {n: own.window_p_value(vector, len(rows)) for n, own in self._known.items()}
+        window, mean = np.stack(rows), np.mean(whole, 0)
+        found = {n: own.window_p_value(window) for n, own in self._known.items()}
         p_value = max(found.values())
         nearest = self._names[int(mean.argmin())]
         usual = self._reference.usual.get(nearest)

@@ -1,11 +1,12 @@
-"""Where held-out images lie among the domains, layer by layer, kept for new ones to compare with.
+"""Where held-out images lie in the space of domains, kept for new ones to compare with.
 
-Distances are taken at every layer: at some, a new domain may lie as near as known ones do. This
-file needs NumPy alone.
+Distances to the domains alone would not do: images of a new domain may lie as far from each known
+one as its own images do, but in another direction. This file needs NumPy alone.
 """
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.floating[Any]]
     Rows = Sequence[Sequence[float]]
 
-MOST, DIGITS = 500, 4  # images of each domain, and decimals
+MOST, IN_ALL = 300, 3000  # images of each domain, and of all
+DIGITS = 4  # decimals
 AXES, PER_AXIS = 12, 5  # principal axes, and images of the smallest domain that each needs
+DEAD = 1e-6  # spread of a channel below which it tells nothing
 
 
 @dataclass(frozen=True)
@@ -28,77 +31,70 @@ class Reference:
     """Images of known domains, each in P numbers.
 
     Attributes:
-        columns: names of the K domains that distances are measured to.
-        origin: (L * K,), the images' mean of the logarithms of distances, at all L layers.
-        axes: (P, L * K), directions in which they differ most, to scale.
-        vectors: (n, P) by domain, where its images lie along these.
-        usual: by domain that images are weighed by, the mean logarithm of the whole distance of
-            those images that lie nearest to it.
+        axes: (P, D), the directions in which points of images differ most, each channel to its own
+            scale; float16, in base64.
+        origin: (P,), where the images' mean lies along them.
+        vectors: (n, P) by domain, where its images lie along them.
+        usual: by domain that images are weighed by, the mean logarithm of the distance of those
+            images that lie nearest to it.
     """
 
-    columns: tuple[str, ...]
+    axes: str
     origin: Sequence[float]
-    axes: Rows
     vectors: Mapping[str, Rows]
     usual: Mapping[str, float]
 
     @classmethod
-    def of(
-        cls, by_layer: Floats, distances: Floats, columns: Sequence[str], members: Mapping[str, Any]
-    ) -> Reference:
-        """Keeps N held-out images.
+    def of(cls, points: Mapping[str, Floats], usual: Mapping[str, float]) -> Reference:
+        """Keeps held-out images.
 
         Args:
-            by_layer: (N, L, K), distances at each layer.
-            distances: (N, K), whole ones.
-            columns: names of the K domains.
-            members: which of the images are of which domain, by name: rows or a slice.
+            points: (n, D) by domain, see `bne.deploy.engine.Engine`.
+            usual: as the attribute.
         """
-        rows = {name: _some(np.arange(len(by_layer))[own]) for name, own in members.items()}
-        values = logarithms(by_layer.reshape(len(by_layer), -1))
-        chosen = values[np.concatenate([*rows.values()])]
-        origin, scale = chosen.mean(0), np.maximum(chosen.std(0), 1e-6)
-        count = int(np.clip(min(map(len, rows.values())) // PER_AXIS, 1, AXES))
-        directions = np.linalg.svd((chosen - origin) / scale, full_matrices=False)[2][:count]
-        found = cls(
-            tuple(columns), origin.round(DIGITS).tolist(), _short(directions / scale), {}, {}
-        )
-        vectors = {name: found._rounded(by_layer[own], columns) for name, own in rows.items()}
-        return replace(found, vectors=vectors, usual=_usual(distances, columns))
+        every = np.concatenate([*points.values()]).astype(np.float64)
+        mean, scale = every.mean(0), every.std(0)
+        apart = np.where(scale > DEAD, (every - mean) / np.maximum(scale, DEAD), 0)
+        count = int(np.clip(min(map(len, points.values())) // PER_AXIS, 1, AXES))
+        # Of far more channels than images, by the images' inner products.
+        values, sides = np.linalg.eigh(apart @ apart.T)
+        largest = np.argsort(values)[::-1][:count]
+        length = np.sqrt(np.maximum(values[largest], DEAD))
+        axes = (apart.T @ sides[:, largest] / length).T / np.maximum(scale, DEAD)
+        axes = np.where(scale > DEAD, axes, 0).astype("<f2")
+        text = base64.b64encode(axes.tobytes()).decode()
+        origin = (axes.astype(np.float64) @ mean).round(DIGITS).tolist()
+        found = cls(text, origin, {}, usual)
+        return replace(found, vectors={name: found._kept(own) for name, own in points.items()})
 
-    @classmethod
-    def from_dict(cls, fields: Mapping[str, Any]) -> Reference:
-        """What `dataclasses.asdict` gave, also after JSON."""
-        return cls(**{**fields, "columns": tuple(fields["columns"])})
-
-    def place(self, by_layer: Floats, names: Sequence[str]) -> Floats:
-        """(N, P), where images lie.
-
-        Args:
-            by_layer: (N, L, K or more), their distances at each layer.
-            names: of the domains in these.
-        """
-        own = by_layer[:, :, [names.index(name) for name in self.columns]]
-        values = logarithms(own.reshape(len(own), -1))
-        found: Floats = (values - np.asarray(self.origin)) @ np.asarray(self.axes).T
+    def place(self, points: Floats) -> Floats:
+        """(N, P), where images lie, by their points, (N, D)."""
+        data = np.frombuffer(base64.b64decode(self.axes), "<f2")
+        axes = data.reshape(len(self.origin), -1).astype(np.float64)
+        found: Floats = points.astype(np.float64) @ axes.T - np.asarray(self.origin)
         return found
 
-    def including(
-        self, name: str, by_layer: Floats, distances: Floats, names: Sequence[str]
-    ) -> Reference:
-        """The same with images of one more domain; the arguments are as in `of` and `place`."""
-        vectors = self._rounded(by_layer[_some(np.arange(len(by_layer)))], names)
-        own = {name: float(logarithms(distances[:, names.index(name)]).mean())}
-        return replace(self, vectors={**self.vectors, name: vectors}, usual={**self.usual, **own})
+    def including(self, name: str, vectors: Floats, distances: Floats) -> Reference:
+        """The same with images of one more domain.
+
+        Args:
+            name: of the domain.
+            vectors: (N, P), as `place` gives them.
+            distances: (N,), of its images to itself.
+        """
+        own = {name: float(logarithms(distances).mean())}
+        vectors = vectors[some(len(vectors), MOST)]
+        kept = {**self.vectors, name: vectors.round(DIGITS).tolist()}
+        return replace(self, vectors=kept, usual={**self.usual, **own})
 
     def without(self, name: str) -> Reference:
-        """The same without a domain that `including` added."""
+        """The same without a domain."""
         vectors = {key: own for key, own in self.vectors.items() if key != name}
         usual = {key: own for key, own in self.usual.items() if key != name}
         return replace(self, vectors=vectors, usual=usual)
 
-    def _rounded(self, by_layer: Floats, names: Sequence[str]) -> list[list[float]]:
-        found: list[list[float]] = self.place(by_layer, names).round(DIGITS).tolist()
+    def _kept(self, points: Floats) -> list[list[float]]:
+        found: list[list[float]] = self.place(points).round(DIGITS).tolist()
         return found
 
 
@@ -109,22 +105,17 @@ def logarithms(distances: Floats) -> Floats:
     return found
 
 
-def _usual(distances: Floats, columns: Sequence[str]) -> dict[str, float]:
+def usual_distances(distances: Floats, names: Sequence[str]) -> dict[str, float]:
+    """The mean logarithm of the distances, (N, K), of images that lie nearest to each domain."""
     nearest, values = distances.argmin(1), logarithms(distances)
     return {
         name: float(values[nearest == k, k].mean())
-        for k, name in enumerate(columns)
+        for k, name in enumerate(names)
         if (nearest == k).any()
     }
 
 
-def _some(rows: NDArray[Any]) -> NDArray[Any]:
-    """At most `MOST` of them, evenly."""
-    found: NDArray[Any] = rows[
-        np.linspace(0, len(rows) - 1, min(MOST, len(rows))).round().astype(int)
-    ]
+def some(count: int, most: int) -> NDArray[np.int64]:
+    """At most so many of the numbers below a count, evenly spread."""
+    found: NDArray[np.int64] = np.linspace(0, count - 1, min(most, count)).round().astype(np.int64)
     return found
-
-
-def _short(values: Floats) -> list[list[float]]:
-    return [[float(f"{value:.5g}") for value in row] for row in values.tolist()]
