@@ -19,7 +19,7 @@ from bne.benchmark.ray import Cluster, execute_on_ray
 from bne.benchmark.records import Record, read
 from bne.errors import Interrupted, SettingsError
 from bne.recipes.schema import Phase, Recipe
-from bne.training.interruption import SIGNALS
+from bne.training.environment import SIGNALS
 from tests.benchmark import ray_workers
 from tests.benchmark.test_execute import item
 

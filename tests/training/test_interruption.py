@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from bne.training import interruption as module
-from bne.training.interruption import SIGNALS, noticed
+from bne.training import environment as module
+from bne.training.environment import SIGNALS, noticed
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.execute import DIED, STOPPED, Outcome, attempt, run_folder
 from bne.benchmark.records import append, finished, read
 from bne.errors import Interrupted, SettingsError
-from bne.training.interruption import noticed
+from bne.training.environment import noticed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,9 +17,9 @@ from bne.data.benchmarks import Benchmark, find_benchmark
 from bne.data.decoding import in_threads
 from bne.data.entries import head_of, is_hidden, is_image, printable
 from bne.data.images import ImageFile, ImageSet, as_rgb, read
-from bne.data.layouts import TRAIN, find_layout, is_saved
+from bne.data.layouts import TRAIN
 from bne.data.likeness import Sketch, alike, sketch
-from bne.data.sources import open_images
+from bne.data.sources import find_layout, is_saved, open_images
 from bne.data.splits import (
     check_rows,
     groups_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import PurePath, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from bne.data.dicom import HEAD, is_dicom
@@ -161,3 +161,9 @@ def inner_path(name: str, where: str) -> PurePath:
 def printable(name: str) -> str:
     """`name` with control characters and undecodable bytes escaped: names reach the terminal."""
     return name if name.isprintable() else name.encode("unicode_escape").decode()
+
+
+def folders(root: Path) -> list[Path]:
+    """The folders in one that are not hidden, in order."""
+    children = sorted(root.iterdir()) if root.is_dir() else []
+    return [path for path in children if path.is_dir() and not is_hidden(Path(path.name))]

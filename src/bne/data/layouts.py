@@ -6,19 +6,16 @@ training images are kept apart: WILDS holds whole domains out to validate and te
 
 from __future__ import annotations
 
-import csv
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bne.data.entries import Entry, inner_path, is_hidden, is_image, read_file, stamp_of
+from bne.data.entries import Entry, folders, inner_path, is_image, read_file, stamp_of
 from bne.data.tables import read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    Listing = Callable[[Path], Iterable[Entry]]
+    from collections.abc import Iterator
 
 TRAIN, VALIDATION, APART = "train", "validation", "apart"
 PARTS = {
@@ -35,34 +32,7 @@ FMOW = ("split", "category", "timestamp")
 FMOW_APART = 2013  # years from then on validate, and from 2016 on test
 
 
-def is_saved(folder: Path) -> bool:
-    """Whether `datasets` has saved a dataset there, or several splits of one."""
-    saved = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
-    return saved or (folder / "dataset_dict.json").is_file()
-
-
-def find_layout(root: Path) -> Listing | None:
-    """What lists the images of a folder that is laid out so; None for `domain/class/image`."""
-    if (root / "rgb_metadata.csv").is_file():
-        return _fmow
-    columns = _columns(root / METADATA)
-    for wanted, listing in ((CAMELYON, _camelyon), (IWILDCAM, _iwildcam)):
-        if set(wanted) <= columns:
-            return listing
-    if any("file_name" in _columns(f / METADATA) for f in (root, *_folders(root))):
-        return _image_folder
-    if (root / "images").is_dir() and any((root / "splits").glob("*_train_kfold.txt")):
-        return _kfold_lists
-    domains = _folders(root)
-    if domains and all({f.name for f in _folders(d)} in _HALVES for d in domains):
-        return _halves
-    return None
-
-
-_HALVES = ({"train", "val"}, {"train", "val", "test"})
-
-
-def _camelyon(root: Path) -> Iterator[Entry]:
+def camelyon(root: Path) -> Iterator[Entry]:
     """Camelyon17 of WILDS: a domain per center, groups by patient."""
     for line, row in read_rows(root / METADATA, CAMELYON):
         node = f"patient_{row['patient']}_node_{row['node']}"
@@ -80,7 +50,7 @@ def _camelyon(root: Path) -> Iterator[Entry]:
         )
 
 
-def _iwildcam(root: Path) -> Iterator[Entry]:
+def iwildcam(root: Path) -> Iterator[Entry]:
     """The camera traps of WILDS: a domain per location, groups by sequence."""
     names = {}
     if (table := root / "categories.csv").is_file():
@@ -99,7 +69,7 @@ def _iwildcam(root: Path) -> Iterator[Entry]:
         )
 
 
-def _fmow(root: Path) -> Iterator[Entry]:
+def fmow(root: Path) -> Iterator[Entry]:
     """The satellite images of WILDS: a domain per year; images that it sequesters are left out."""
     table = root / "rgb_metadata.csv"
     for number, (line, row) in enumerate(read_rows(table, FMOW)):
@@ -112,7 +82,7 @@ def _fmow(root: Path) -> Iterator[Entry]:
         yield _entry(root, year, row["category"], f"images/rgb_img_{number}.png", "", part)
 
 
-def _kfold_lists(root: Path) -> Iterator[Entry]:
+def kfold_lists(root: Path) -> Iterator[Entry]:
     """PACS as Dassl has it: the images in `images`, lists of them in `splits`."""
     for kind in ("train", "crossval"):
         for table in sorted((root / "splits").glob(f"*_{kind}_kfold.txt")):
@@ -127,11 +97,11 @@ def _kfold_lists(root: Path) -> Iterator[Entry]:
                 yield Entry(domain, name, file, *_file(place), part=PARTS[kind])
 
 
-def _halves(root: Path) -> Iterator[Entry]:
+def halves(root: Path) -> Iterator[Entry]:
     """Dassl's other folders: `domain/train/class/image` and `domain/val/class/image`."""
-    for domain in _folders(root):
-        for half in _folders(domain):
-            for folder in _folders(half):
+    for domain in folders(root):
+        for half in folders(domain):
+            for folder in folders(half):
                 for file in sorted(folder.iterdir()):
                     if is_image(Path(file.name), bytes):
                         name = f"{half.name}/{file.name}"
@@ -139,13 +109,13 @@ def _halves(root: Path) -> Iterator[Entry]:
                         yield Entry(domain.name, folder.name, name, *_file(file), part=part)
 
 
-def _image_folder(root: Path) -> Iterator[Entry]:
+def image_folder(root: Path) -> Iterator[Entry]:
     """Hugging Face's ImageFolder: each folder's `metadata.csv` tells of the images below it.
 
     Columns file_name and domain; label or class, or else the images' folders are the classes;
     group if there are any. Folders named train, validation and test are the published split.
     """
-    tables = [root / METADATA, *(folder / METADATA for folder in _folders(root))]
+    tables = [root / METADATA, *(folder / METADATA for folder in folders(root))]
     tables = [table for table in tables if table.is_file()]
     split = {TRAIN, VALIDATION} <= {PARTS.get(table.parent.name) for table in tables}
     for table in tables:
@@ -166,20 +136,6 @@ def _entry(root: Path, domain: str, name: str, file: str, group: str, part: str)
 
 def _file(path: Path) -> tuple[Any, str]:
     return partial(read_file, str(path)), stamp_of(path)
-
-
-def _folders(root: Path) -> list[Path]:
-    children = sorted(root.iterdir()) if root.is_dir() else []
-    return [path for path in children if path.is_dir() and not is_hidden(Path(path.name))]
-
-
-def _columns(table: Path) -> set[str]:
-    """The names of a table's columns; none if there is no such table."""
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            return set(next(csv.reader(file), ()))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return set()
 
 
 def _unknown_part(table: Path, line: int, found: str) -> DataError:

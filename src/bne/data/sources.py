@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bne.data import layouts
 from bne.data.archives import list_archive
 from bne.data.datasets import from_dataset, from_saved
 from bne.data.entries import (
     Entry,
+    folders,
     gather,
     head_of,
     inner_path,
@@ -20,14 +23,15 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
-from bne.data.layouts import find_layout, is_saved
 from bne.data.tables import read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from bne.data.images import ImageSet
+
+    Listing = Callable[[Path], Iterable[Entry]]
 
 COLUMNS = ("path", "class", "domain")
 COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".7z", ".rar")
@@ -69,6 +73,45 @@ def open_images(source: object) -> ImageSet:
         f"{path}: not a folder or a CSV file; give the folder that holds the domains, each a folder"
         " or an archive."
     )
+
+
+def is_saved(folder: Path) -> bool:
+    """Whether `datasets` has saved a dataset there, or several splits of one."""
+    saved = (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file()
+    return saved or (folder / "dataset_dict.json").is_file()
+
+
+def find_layout(root: Path) -> Listing | None:
+    """What lists the images of a folder that is laid out so; None for `domain/class/image`."""
+    if (root / "rgb_metadata.csv").is_file():
+        return layouts.fmow
+    columns = _columns(root / layouts.METADATA)
+    for wanted, listing in (
+        (layouts.CAMELYON, layouts.camelyon),
+        (layouts.IWILDCAM, layouts.iwildcam),
+    ):
+        if set(wanted) <= columns:
+            return listing
+    if any("file_name" in _columns(f / layouts.METADATA) for f in (root, *folders(root))):
+        return layouts.image_folder
+    if (root / "images").is_dir() and any((root / "splits").glob("*_train_kfold.txt")):
+        return layouts.kfold_lists
+    domains = folders(root)
+    if domains and all({f.name for f in folders(d)} in _HALVES for d in domains):
+        return layouts.halves
+    return None
+
+
+_HALVES = ({"train", "val"}, {"train", "val", "test"})
+
+
+def _columns(table: Path) -> set[str]:
+    """The names of a table's columns; none if there is no such table."""
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            return set(next(csv.reader(file), ()))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return set()
 
 
 def _list_root(root: Path) -> Iterator[Entry]:

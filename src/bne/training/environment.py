@@ -1,11 +1,16 @@
-"""In what a run ran: enough to tell why two of them differ."""
+"""What surrounds a run: the device, versions that tell why two runs differ, and signals to stop."""
 
 from __future__ import annotations
 
 import hashlib
 import platform
 import shutil
+import signal
 import subprocess
+import threading
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +18,12 @@ import bne
 from bne.errors import SettingsError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ECHO = 1.0  # seconds in which torchrun passes on a Ctrl-C that its processes heard themselves
 PACKAGES = ("torch", "torchvision", "timm", "numpy")
 
 
@@ -124,3 +133,39 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
+
+
+@dataclass
+class Interruption:
+    """Whether the program was told to stop."""
+
+    wanted: bool = False
+
+
+@contextmanager
+def noticed() -> Iterator[Interruption]:
+    """A context in which a first Ctrl-C or SIGTERM is only noted; a later one does what it did.
+
+    Signals come to the main thread: elsewhere nothing is changed.
+    """
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+
+    noted = 0.0
+
+    def note(number: int, _: object) -> None:
+        nonlocal noted
+        if not interruption.wanted:
+            interruption.wanted, noted = True, time.monotonic()
+        elif time.monotonic() - noted > ECHO:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+
+    before = {number: signal.signal(number, note) for number in SIGNALS}
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from bne.data.feed import Batch
     from bne.methods import Method
     from bne.training.checkpoints import Keeper
+    from bne.training.environment import Interruption
     from bne.training.events import Listener, PhaseName, Progress
     from bne.training.folder import RunFolder
-    from bne.training.interruption import Interruption
     from bne.training.runtime import Autocast, Runtime
 
 

@@ -17,12 +17,11 @@ from bne.models import build, calibrate_batch_norm, origin
 from bne.models.registry import terms_of
 from bne.training.checkpoints import Keeper
 from bne.training.distributed import joined, synchronise
-from bne.training.environment import describe
+from bne.training.environment import describe, noticed
 from bne.training.events import Progress, Start
 from bne.training.files import hash_tensors, plain
 from bne.training.folder import Result, RunFolder
 from bne.training.identity import Identity
-from bne.training.interruption import noticed
 from bne.training.loop import Head, Pace, Trainer, seed_generators
 from bne.training.manifest import determinism
 from bne.training.model_folder import Trained
