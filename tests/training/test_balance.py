@@ -79,7 +79,7 @@ def test_every_stage_of_a_method_heeds_the_weights(images, method: str) -> None:
         for weights in (None, torch.full((3,), 2.0)):
             made.class_weights = weights
             torch.manual_seed(0)
-            losses.append(made(own.transform(pixels), labels, batches.domains))
+            losses.append(made(own.transform(pixels), labels, batches.domains(0)))
         torch.testing.assert_close(losses[1], 2 * losses[0], rtol=1e-4, atol=1e-6)
 
 

@@ -1,6 +1,7 @@
 import io
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -12,7 +13,14 @@ from bne.errors import SettingsError
 from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.events import Epoch, Score, Start, Step
 from bne.training.folder import Result
-from bne.training.listeners import MLflow, ProgressBar, ProgressLines, TensorBoard, WeightsAndBiases
+from bne.training.listeners import (
+    MLflow,
+    ProgressBar,
+    ProgressLines,
+    TensorBoard,
+    WeightsAndBiases,
+    metrics,
+)
 
 PHASES = {"head": HeadPhase(epochs=1), "train": Phase(epochs=2, warm_up=1)}
 RECIPE = Recipe("bne", ("sketch",), options={"distance": "uniform"}, **PHASES)
@@ -199,3 +207,10 @@ def test_what_is_not_installed_is_named(listener, module, extra, monkeypatch) ->
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SettingsError, match=rf"pip install 'bne\[{extra}\]'"):
         listener()
+
+
+def test_balanced_accuracy_is_a_metric_where_it_is_known() -> None:
+    known = replace(epoch("train", 1), target={"sketch": Score.of([1, 0], [1, 3])})
+    found = metrics(known)
+    assert (found["target/sketch"], found["target-balanced/sketch"]) == (25, 50)
+    assert not any("balanced" in name for name in metrics(epoch("train", 1)))

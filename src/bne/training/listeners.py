@@ -213,13 +213,17 @@ class MLflow(Listener):
 
 
 def metrics(epoch: Epoch) -> dict[str, float]:
-    """An epoch's numbers by name: losses and rates by phase, accuracies in percent by domain."""
+    """An epoch's numbers by name: losses and rates by phase, accuracies in percent by domain.
+
+    Balanced accuracies have names of their own, `target-balanced/sketch`.
+    """
     exact = "-exact" if epoch.statistics == "exact" else ""
-    values = {
-        f"{kind}{exact}/{domain}": score.accuracy
-        for kind, scores in (("validation", epoch.validation), ("target", epoch.target))
-        for domain, score in scores.items()
-    }
+    values = {}
+    for kind, scores in (("validation", epoch.validation), ("target", epoch.target)):
+        for domain, score in scores.items():
+            values[f"{kind}{exact}/{domain}"] = score.accuracy
+            if score.balanced is not None:
+                values[f"{kind}-balanced{exact}/{domain}"] = score.balanced
     if not exact:
         for name in ("loss", "learning_rate", "images_per_second"):
             values[f"{epoch.phase}/{name}"] = getattr(epoch, name)
