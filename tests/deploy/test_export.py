@@ -122,8 +122,9 @@ def test_int8_costs_what_it_says(
     model = Classifier(model.engine.method, changed, "cpu")
     model.save(tmp_path / "model.bne")
     fits = []
-    known = quantize.resize
-    monkeypatch.setattr(quantize, "resize", lambda *given: fits.append(given[2]) or known(*given))
+    known = quantize.pixels
+    seen = lambda *given: fits.append(given[2].fit) or known(*given)  # noqa: E731
+    monkeypatch.setattr(quantize, "pixels", seen)
     command = ("export", tmp_path / "model.bne", tmp_path / "int8.onnx", "--quantize", wide)
     said = command_line(*command, "--preprocess").out
     after, before, count = re.search(
@@ -133,7 +134,7 @@ def test_int8_costs_what_it_says(
     small = [one for one in graph.initializer if one.data_type == onnx.TensorProto.INT8]
     assert sum(np.prod(one.dims) > 100 for one in small) >= 5  # the weights of every layer
     engine = OnnxEngine.load(tmp_path / "int8.onnx")  # whose checksum is its own
-    assert {engine.fit, *fits} == {fit}
+    assert {engine.way.fit, *fits} == {fit}
     rest = quantize._divided(open_images(wide))[1]  # the others set the ranges
     assert int(count) == len(rest) == len(fits)
     pictures = [Picture(file.name, file.read) for file in rest]
