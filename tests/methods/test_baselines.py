@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 import bne
+from bne.data.batches import Counted
 from bne.methods import create, entries
-from bne.training.statistics import Batch, recompute
+from bne.training.runtime import recompute
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 NAMES = [entry.name for entry in entries()]
@@ -148,7 +149,7 @@ def test_training_and_measured_statistics_do_not_lean(name, batch):
             method(images, labels, domains).backward()
         gradients = [each.grad for each in method.parameters() if each.requires_grad]
         running = copy.deepcopy(list(method.state_dict().values()))
-        whole = Batch(torch.arange(9), domains, torch.ones(9, dtype=torch.bool))
+        whole = Counted(torch.arange(9), domains, torch.ones(9, dtype=torch.bool))
         with torch.no_grad():
             recompute(
                 method.eval(),

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bne.data.batches import draw
 from bne.errors import Interrupted, SettingsError
 from bne.recipes.checks import check_settings
 from bne.recipes.inputs import Inputs
 from bne.recipes.schema import HeadPhase, Phase
-from bne.training.statistics import draw
 from tests.training import small
 
 

@@ -6,8 +6,9 @@ from contextlib import nullcontext
 import torch
 
 from bne.core.norm import domain_layers
+from bne.data.batches import draw
 from bne.methods import create
-from bne.training.statistics import draw, recompute
+from bne.training.runtime import recompute
 from tests.networks import small_cnn
 
 MEMBERS = {"art": range(9), "photo": range(9, 14), "sketch": range(14, 23)}

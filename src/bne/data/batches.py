@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import torch
 
 from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -200,3 +200,35 @@ def seed_of(*parts: object) -> int:
     """A seed that differs wherever the parts do."""
     digest = hashlib.sha256("/".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8], "little", signed=True)
+
+
+class Counted(NamedTuple):
+    """Images to run together: (N,) numbers, domains, and whether each is seen the first time."""
+
+    numbers: Tensor
+    domains: Tensor
+    counts: Tensor
+
+
+def draw(
+    members: Mapping[str, Sequence[int]],
+    per_domain: int,
+    seed: int,
+    steps: int | None = None,
+    domains_per_step: int | None = None,
+) -> Iterator[Counted]:
+    """Batches that statistics are measured on, at most `steps` of each domain.
+
+    They are drawn as in training, until every image has been in one: batches of another make, of
+    one class for instance, would give statistics that training has never seen. A small domain
+    starts again when it is used up, but each of its images counts once.
+    """
+    batches = DomainBatches(members, per_domain, seed=seed_of(seed, "statistics"))
+    sizes = torch.tensor([len(numbers) for numbers in members.values()])
+    needed = -(-int(sizes.max()) // per_domain)
+    size = (domains_per_step or len(members)) * per_domain
+    for step in range(needed if steps is None else min(steps, needed)):
+        places = torch.arange(step * per_domain, (step + 1) * per_domain)
+        new = (places < sizes.unsqueeze(1)).flatten()
+        whole = batches.batch(step), batches.domains(step), new
+        yield from map(Counted, *(part.split(size) for part in whole))

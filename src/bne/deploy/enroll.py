@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from bne.core.norm import DomainBatchNorm, domain_layers
+from bne.data.batches import draw
 from bne.data.decoding import in_threads
 from bne.data.transform import upload
 from bne.deploy.answers import Seen
@@ -22,7 +23,7 @@ from bne.deploy.bundle import Bundle
 from bne.deploy.engine import Engine
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.bne import BNE
-from bne.training.statistics import draw, recompute
+from bne.training.runtime import recompute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

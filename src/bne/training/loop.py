@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 
-from bne.data.batches import seed_of
+from bne.data.batches import draw, seed_of
 from bne.errors import Interrupted, TrainingError
 from bne.methods import DeepAll
 from bne.models import classifier_parameters
@@ -25,7 +25,7 @@ from bne.training.optim import (
     optimiser_tensors,
     set_learning_rate,
 )
-from bne.training.statistics import SCORING_STEPS, SHORT, draw, recompute
+from bne.training.runtime import recompute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -39,6 +39,14 @@ if TYPE_CHECKING:
     from bne.training.events import Listener, PhaseName, Progress
     from bne.training.folder import RunFolder
     from bne.training.runtime import Autocast, Runtime
+
+SCORING_STEPS = 64
+"""Batches of each domain that statistics for scoring are measured on."""
+
+SHORT = 1000
+"""Steps of training below which tracked statistics, which remember about 100, lag too far behind.
+
+None of the runs behind docs/results.md is as short."""
 
 
 def seed_generators(device: torch.device, *place: object) -> None:

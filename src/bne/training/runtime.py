@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from bne.core.statistics import measure
 from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
 from bne.data.feed import Feed
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
+    from bne.data.batches import Counted
     from bne.data.cache import PreparedImages
+    from bne.methods import Method
     from bne.recipes.inputs import Inputs
     from bne.recipes.schema import Recipe
     from bne.training.distributed import Processes
@@ -183,3 +186,34 @@ class Runtime:
     def all_images(self, numbers: Sequence[int]) -> Iterator[Tensor]:
         """The network's input for some images, a batch at a time."""
         return self.images(torch.as_tensor(numbers).split(BATCH))
+
+
+def recompute(
+    method: Method,
+    batches: Sequence[Counted],
+    images_of: Callable[[Iterable[Tensor]], Iterator[Tensor]],
+    device: torch.device,
+    autocast: Callable[[], AbstractContextManager[object]],
+    shrinkage: float = 0.0,
+) -> None:
+    """Sets the running statistics of every layer that is trained with batch statistics.
+
+    Args:
+        method: its `observe` runs the images; it is left in the mode it was in.
+        batches: what to measure on, see `bne.data.batches.draw`.
+        images_of: gives the network's input, (N, 3, H, W), for each list of numbers.
+        device: where they are.
+        autocast: makes the context in which the network runs.
+        shrinkage: as in `bne.recompute_statistics`.
+    """
+
+    def given() -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        for batch, images in zip(batches, images_of(b.numbers for b in batches), strict=True):
+            yield images, batch.domains.to(device), batch.counts.to(device)
+
+    def observe(images: Tensor, domains: Tensor) -> None:
+        with autocast():
+            method.observe(images, domains)
+
+    domains = 1 + max(int(batch.domains.max()) for batch in batches)
+    measure(method, given(), observe, domains, shrinkage=shrinkage)
