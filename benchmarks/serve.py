@@ -87,6 +87,10 @@ def damaged(count: int, seed: int = 0) -> Iterator[bytes]:
         buffer = io.BytesIO()
         (pixels.convert("L") if mode == "I;16" else pixels).convert(mode).save(buffer, kind)
         whole.append(buffer.getvalue())
+    for kind in ("uint8", "uint16", "float32"):
+        buffer = io.BytesIO()
+        np.save(buffer, np.asarray(pixels, kind))
+        whole.append(buffer.getvalue())
     for _ in range(count):
         data = bytearray(whole[draw.integers(len(whole))])
         match draw.integers(4):

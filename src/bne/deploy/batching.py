@@ -60,9 +60,10 @@ class Work:
         top: number of classes to name for each.
         places: whether weights and distances are wanted, which may cost another pass.
         waiter: what the caller waits on; not touched here.
-        pixels: (size, size, 3) of each image, once decoded, or what is wrong with it.
+        pixels: (size, size, 3) of each image, once decoded, or what is wrong with it. A text and no
+            exception, whose traceback would keep the whole image in memory.
         rows: the answer for each image, once known.
-        failure: what kept the network from answering.
+        failed: whether the network failed at one.
         dropped: whether nobody waits for it any more.
         ready: when all images were decoded.
     """
@@ -72,9 +73,9 @@ class Work:
     top: int
     places: bool
     waiter: Any = None
-    pixels: list[NDArray[np.uint8] | DataError | None] = field(default_factory=list)
+    pixels: list[NDArray[np.uint8] | str | None] = field(default_factory=list)
     rows: list[Row | None] = field(default_factory=list)
-    failure: Exception | None = None
+    failed: bool = False
     dropped: bool = False
     ready: float = 0.0
     left: int = 0
@@ -85,9 +86,9 @@ class Work:
         self.rows = [None] * self.left
 
     @property
-    def problems(self) -> list[tuple[int, DataError]]:
+    def problems(self) -> list[tuple[int, str]]:
         """Which images cannot be read, and why."""
-        return [(n, own) for n, own in enumerate(self.pixels) if isinstance(own, DataError)]
+        return [(n, own) for n, own in enumerate(self.pixels) if isinstance(own, str)]
 
 
 class Batcher:
@@ -158,16 +159,16 @@ class Batcher:
 
     def _decode(self, work: Work, number: int) -> None:
         image, engine = work.images[number], work.model.engine
-        found: NDArray[np.uint8] | DataError
+        found: NDArray[np.uint8] | str
         try:
             if work.dropped:
                 raise DataError("Nobody waits for it.")
             found = pixels(image.data, image.name, engine.way, self._pixels)
-        except DataError as error:
-            found = error
+        except BneError as error:
+            found = str(error)
         except Exception as error:  # nothing that a client sends may stop a thread
             LOG.exception("An image could not be decoded.")
-            found = DataError(f"{image.name}: the image cannot be decoded ({error}).")
+            found = f"{image.name}: the image cannot be decoded ({error})."
         work.pixels[number] = found
         with self._changed:
             work.left -= 1
@@ -188,12 +189,11 @@ class Batcher:
         while batch := self._take():
             finished = []
             for (work, number), row in zip(batch, self._look(batch), strict=True):
-                if isinstance(row, DataError):
+                if isinstance(row, str):
                     work.pixels[number] = row
-                elif isinstance(row, Exception):
-                    work.failure = row
                 else:
                     work.rows[number] = row
+                    work.failed |= row is None
                 work.left -= 1
                 if not work.left:
                     finished.append(work)
@@ -224,8 +224,11 @@ class Batcher:
                 taken.append(self._ready.popleft())
             return taken
 
-    def _look(self, batch: list[tuple[Work, int]]) -> Sequence[Row | Exception]:
-        """Rows of all images; one that the network fails at spoils no other's answer."""
+    def _look(self, batch: list[tuple[Work, int]]) -> Sequence[Row | str | None]:
+        """Rows of all images, or why there is none, if that is known.
+
+        One that the network fails at spoils no other's answer.
+        """
         model, works = batch[0][0].model, [work for work, _ in batch]
         try:
             shown: list[Any] = [work.pixels[number] for work, number in batch]
@@ -236,9 +239,10 @@ class Batcher:
         except Exception as error:
             if len(batch) > 1:
                 return [row for one in batch for row in self._look([one])]
-            if not isinstance(error, BneError):
-                LOG.exception("The network failed.")
-            return [error]
+            if isinstance(error, BneError):
+                return [str(error)]
+            LOG.exception("The network failed.")
+            return [None]
         self._seen(found)
         return found
 

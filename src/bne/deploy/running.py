@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -51,7 +52,9 @@ def run(app: Any, host: str, port: int, started: Callable[[str], None]) -> None:
     """
     import uvicorn
 
-    warnings.filterwarnings("ignore", module="PIL")  # of damaged images, which clients are told of
+    for decoder in ("PIL", "pydicom"):  # clients are told of damaged images, and fill no log
+        warnings.filterwarnings("ignore", module=decoder)
+        logging.getLogger(decoder).setLevel(logging.CRITICAL)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -269,12 +269,12 @@ class Server:
         if problems := work.problems:
             self.metrics.bad.inc(len(problems))
             told = [
-                {"image": n, "name": images[n].name, "reason": str(error)} for n, error in problems
+                {"image": n, "name": images[n].name, "reason": reason} for n, reason in problems
             ]
             detail = told[0]["reason"] if len(images) == 1 else _of(len(told), len(images))
             return self._json({"detail": detail, "images": told}, 422, model)
-        if work.failure:
-            raise busy("The network failed at an image; try again.") from work.failure
+        if work.failed:
+            raise busy("The network failed at an image; try again.")
         for row in work.rows:
             assert row is not None
             row["top"] = row["top"][: asked.top]
