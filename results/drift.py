@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,14 +54,13 @@ class Looks:
     """What a model sees in held-out and target images.
 
     Attributes:
-        by_layer: (N, L, K).
-        distances: (N, K).
+        points: (N, D), in the space of domains.
         features: (N, F), of the last layer but one, at the domains' centre.
         domain: (N,), numbers of `names`; the last is the target.
     """
 
     def __init__(self, found: Mapping[str, Any]) -> None:
-        self.by_layer, self.distances = found["by_layer"], found["distances"]
+        self.points = found["points"]
         self.features, self.domain = found["features"], found["domain"]
         self.names: list[str] = found["names"].tolist()
 
@@ -98,12 +96,11 @@ def look(run: Path, data: Path, device: str, cache: Path | None, most: int | Non
     parts = []
     for numbers in members.values():
         for pixels, _ in feed.gather(batches(torch.as_tensor(numbers))):
-            parts.append(engine.look(pixels))
+            parts.append(engine._look(pixels)[1].cpu().numpy())
             plain(transform(pixels))
     return Looks(
         {
-            "by_layer": np.concatenate([one.by_layer for one in parts]),
-            "distances": np.concatenate([one.distances for one in parts]),
+            "points": np.concatenate(parts).astype(np.float32),
             "features": np.concatenate(kept),
             "domain": np.repeat(np.arange(len(members)), [*map(len, members.values())]),
             "names": np.array([*members]),
@@ -113,19 +110,10 @@ def look(run: Path, data: Path, device: str, cache: Path | None, most: int | Non
 
 def ours(looks: Looks, halves: Mapping[str, Rows]) -> Test:
     """The test of `bne monitor`."""
-    rows = np.concatenate([*halves.values()])
-    ends = np.cumsum([0, *map(len, halves.values())])
-    members = {name: slice(*own) for name, own in zip(halves, pairwise(ends), strict=True)}
-    names = looks.names[:-1]
-    made = Reference.of(looks.by_layer[rows], looks.distances[rows], names, members)
+    made = Reference.of({name: looks.points[own] for name, own in halves.items()}, {})
     known = [Known(np.asarray(own)) for own in made.vectors.values()]
-    vectors = made.place(looks.by_layer, names)
-
-    def test(window: Rows) -> float:
-        mean = vectors[window].mean(0)
-        return max(own.window_p_value(mean, len(window)) for own in known)
-
-    return test
+    vectors = made.place(looks.points)
+    return lambda window: max(own.window_p_value(vectors[window]) for own in known)
 
 
 def mmd(looks: Looks, halves: Mapping[str, Rows], permutations: int = 100) -> Test:

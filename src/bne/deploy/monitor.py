@@ -6,11 +6,10 @@ window of images is tested against every domain: could so far a mean come from i
 could have given it, the window alarms, so the p-value is the largest of all domains. Single images
 far out count no more than others: in units of the domain's spread, vectors end at `LIMIT`.
 
-The test is Hotelling's, with room for what a finite number of held-out images leaves unknown. Let
-t be the Mahalanobis distance of the two means. The true mean of the domain lies within r of that of
-its n held-out images, with `CONFIDENCE`; so the window's p-value is that of a mean of m images at
-t - r. With that confidence over the draw of held-out images, a window of known images alarms no
-more often than stated, however often windows are drawn.
+The test is Hotelling's, with room for what a finite number of held-out images leaves unknown: the
+true mean of the domain lies within a margin of theirs, with `CONFIDENCE`. The p-value is that of
+the worst mean within it, by the noncentral F distribution. So with that confidence over the draw of
+held-out images, windows of known images alarm no more often than stated.
 
 This file needs NumPy and SciPy alone.
 """
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from bne.deploy.manifest import Manifest
     from bne.deploy.reference import Floats, Reference
 
-CONFIDENCE = 0.99
+CONFIDENCE = 0.999
 LIMIT = 3.0  # robust standard deviations
 SPARE = 2  # held-out images beyond the number of axes that a covariance needs
 SMALLEST = 8  # images of a last window that is not full
@@ -95,11 +94,12 @@ class Known:
 
     def window_p_value(self, vectors: Floats) -> float:
         """How probable a window of images of the domain, (m, P), is whose mean lies as far away."""
-        from scipy.special import fdtrc
+        from scipy.stats import ncf  # type: ignore[import-untyped]
 
         mean = self.limited(vectors).mean(0, keepdims=True)
-        apart = max(0.0, float(self.from_mean(mean)[0]) - self.margin)
-        return float(fdtrc(*self._freedom, len(vectors) * apart**2 / self._hotelling(1)))
+        statistic = len(vectors) * float(self.from_mean(mean)[0]) ** 2 / self._hotelling(1)
+        found = ncf.sf(statistic, *self._freedom, len(vectors) * self.margin**2)
+        return float(np.clip(np.nan_to_num(found), 0, 1))
 
     def image_p_values(self, vectors: Floats) -> Floats:
         """(N,), the share of held-out images that lie as far away, the image itself counted."""
