@@ -251,7 +251,7 @@ def figure(records: list[dict[str, Any]]) -> None:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    mpl.rcParams["svg.hashsalt"] = "bne"
+    mpl.rcParams.update({"svg.hashsalt": "bne", "svg.fonttype": "none"})
     _, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
     for case in CASES:
         own = [r for r in records if r["kind"] == "cost" and r["case"] == case]
@@ -260,13 +260,17 @@ def figure(records: list[dict[str, Any]]) -> None:
     left.set(xscale="log", xlabel="domains, K", ylabel="time, relative to K = 8", ylim=(0, None))
     for case, label in {
         "DeepAll": "DeepAll",
-        "BNE (a), probabilities, shrinkage 0": "BNE (a), nearest branches",
-        "BNE, probabilities, shrinkage 0": "BNE, nearest branches",
-        "BNE, centre, shrinkage 0": "BNE, centre",
+        "BNE (a), probabilities, shrinkage 0": "BNE (a), 4 nearest branches",
+        "BNE, probabilities, shrinkage 0": "BNE, 4 nearest branches",
+        "BNE (a), statistics, shrinkage 0": "BNE (a), mixed statistics",
     }.items():
-        own = [r for r in records if r["kind"] == "accuracy" and r["case"] == case]
-        means = [fmean(r["accuracy"] for r in own if r["domains"] == k) for k in DOMAINS]
-        right.plot(DOMAINS, means, "o-", label=label)
+        by_count: dict[int, list[float]] = {}
+        for record in records:
+            if (record["kind"], record["case"]) == ("accuracy", case):
+                by_count.setdefault(record["domains"], []).append(record["accuracy"])
+        if by_count:
+            counts = sorted(by_count)
+            right.plot(counts, [fmean(by_count[count]) for count in counts], "o-", label=label)
     right.set(xscale="log", xlabel="domains, K", ylabel="unseen styles, % right")
     for axes in (left, right):
         axes.set_xticks(DOMAINS, [str(k) for k in DOMAINS])
