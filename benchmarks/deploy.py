@@ -24,9 +24,8 @@ import bne
 from bne.data.decoding import in_threads
 from bne.data.images import decode, resize
 from bne.data.transform import EvalTransform
-from bne.deploy.classifier import Classifier
+from bne.deploy.classifier import Classifier, set_mode
 from bne.deploy.manifest import Manifest
-from bne.deploy.modes import set_mode
 from bne.deploy.pictures import find_pictures
 from bne.deploy.predict import predict
 from bne.methods import create

@@ -9,7 +9,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from bne.demo import digits
-from bne.methods import registry
+from bne.methods import method as registry
 from bne.models import build
 from tests.docs.pages import ROOT
 from tests.docs.running import run

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from bne.methods import DSON, check_options, create, entries, find
-from bne.methods.registry import _options
+from bne.methods.method import _options
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 NAMES = [entry.name for entry in entries()]

@@ -19,7 +19,7 @@ from bne.benchmark.tables import (
     latent_table,
     uneven_targets,
 )
-from bne.methods.registry import find
+from bne.methods.method import find
 from bne.training.events import BALANCED, LEADS
 from bne.training.scores import LABELS, RULES, SHARE_RULE, sentence
 from bne.words import listed

@@ -18,7 +18,7 @@ from bne.benchmark.reference import (
     PaperRow,
     PaperTable,
 )
-from bne.methods.registry import find
+from bne.methods.method import find
 from bne.training.events import ACCURACY, Leaning, scores_from_dict
 from bne.training.scores import choose_leaning, pooled
 

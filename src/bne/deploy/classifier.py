@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
+from bne.core.ensemble import Mix
 from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
 from bne.data.values import Values
 from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen
 from bne.deploy.engine import Engine
-from bne.deploy.modes import set_mode
 from bne.deploy.pictures import Picture as Encoded
-from bne.errors import DataError, require
+from bne.errors import DataError, SettingsError, did_you_mean, require
+from bne.methods.bne import BNE
 from bne.training.files import snapshot
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
+    from bne.core.ensemble import Lean
     from bne.data.images import ImageSet, Way
     from bne.deploy.export import Exported, Format
     from bne.deploy.manifest import Manifest
@@ -65,7 +68,7 @@ class Classifier:
         Args:
             path: of the file or folder.
             device: "cpu" or "cuda".
-            **mode: how it answers, see `bne.deploy.modes.set_mode`.
+            **mode: how it answers, see `bne.deploy.classifier.set_mode`.
 
         Raises:
             DataError: There is no model, or a damaged one.
@@ -259,3 +262,60 @@ def _from_array(given: Any, channels: int) -> Values:
         raise DataError(f"An image of shape {shape} and {given.dtype} was given; as {wanted}.")
     values = given if array else given.permute(1, 2, 0).cpu().numpy()
     return Values(values[..., 0] if channels == 1 else values, "image", None)
+
+
+def set_mode(
+    method: Method,
+    model: Manifest,
+    *,
+    lean: Lean | None = None,
+    mix: str | None = None,
+    nearest: int | None = None,
+    layers: int | None = None,
+) -> Manifest:
+    """Changes how a trained model answers; what is None stays.
+
+    Args:
+        method: the model, which is changed.
+        model: what is known of it.
+        lean: how far images lean on their own statistics, 0 to 1.
+        mix: what is mixed, see `bne.convert`.
+        nearest: the number of branches that are run for each image, the nearest ones.
+        layers: the number of first layers that place images among the domains. Distances are then
+            others, and what is usual for them is no longer known.
+
+    Returns:
+        What is now known of it.
+
+    Raises:
+        SettingsError: The model has no branches, or cannot do so.
+    """
+    if lean is not None:
+        try:
+            method.lean = lean
+        except ValueError as error:
+            raise SettingsError(f"lean {lean}: {error}.") from error
+        model = replace(model, lean=lean)
+    asked = {"mix": mix, "nearest": nearest, "layers": layers}
+    options: dict[str, Any] = {key: value for key, value in asked.items() if value is not None}
+    if not options:
+        return model
+    if not isinstance(method, BNE):
+        raise SettingsError(
+            f"{model.method} has no branches that are weighed by distances; leave "
+            f"{' and '.join(options)} out."
+        )
+    if mix is not None and mix not in get_args(Mix):
+        raise SettingsError(f"mix {mix} is unknown; {did_you_mean(mix, get_args(Mix))}.")
+    if nearest is not None and not 1 <= nearest <= len(model.branches):
+        raise SettingsError(f"nearest {nearest}: choose 1 to {len(model.branches)} branches.")
+    for key, value in options.items():
+        try:
+            setattr(method.net, key, value)
+        except ValueError as error:
+            raise SettingsError(f"{error}.") from error
+    if layers is not None:
+        options["layers"] = list(method.net.layers or ())
+        scale = replace(model.calibration, percentiles=(), reference=None)
+        model = replace(model, calibration=scale)
+    return replace(model, mix=mix or model.mix, options={**model.options, **options})

@@ -79,7 +79,7 @@ class Live:
         path: of the file.
         device: to compute on.
         threads: to compute with; by default one per core.
-        mode: how the model answers, see `bne.deploy.modes.set_mode`.
+        mode: how the model answers, see `bne.deploy.classifier.set_mode`.
         changed: told of every new model, or why there is none.
 
     Raises:

@@ -55,7 +55,7 @@ def open_engine(
         path: of the file or folder.
         device: "auto", "cpu" or "cuda"; exported files run on the CPU.
         threads: of ONNX Runtime, by default one per core; torch's are set where it computes.
-        **mode: how the model answers, see `bne.deploy.modes.set_mode`.
+        **mode: how the model answers, see `bne.deploy.classifier.set_mode`.
 
     Raises:
         DataError: There is no model, or a damaged one.

@@ -34,7 +34,7 @@ class Job:
         columns: of the rows.
         top: classes per row.
         abstain: probability below which an image is left open.
-        mode: how the model answers, see `bne.deploy.modes.set_mode`.
+        mode: how the model answers, see `bne.deploy.classifier.set_mode`.
         folder: that relative paths start from.
     """
 

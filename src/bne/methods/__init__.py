@@ -6,10 +6,9 @@ from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
 from bne.methods.future import BNEAdaptation, BNEPooled
 from bne.methods.head_only import HeadOnly
-from bne.methods.method import Method
+from bne.methods.method import Method, check_options, create, entries, find, register
 from bne.methods.points import DeepAllPoints, Points
 from bne.methods.pseudo import BNEPseudo
-from bne.methods.registry import check_options, create, entries, find, register
 
 __all__ = [
     "BNE",

@@ -20,8 +20,7 @@ from bne.core.moments import (
     values_per_channel,
 )
 from bne.core.norm import DomainBatchNorm, mapped
-from bne.methods.method import Method
-from bne.methods.registry import register
+from bne.methods.method import Method, register
 
 
 @register(

@@ -13,8 +13,7 @@ from bne.core.distances import Distance, nearness
 from bne.core.ensemble import BranchStatistics, DomainEnsemble, Mix
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
-from bne.methods.method import Method
-from bne.methods.registry import register
+from bne.methods.method import Method, register
 
 WARM_UP = "warm-up"
 

@@ -11,7 +11,7 @@ from bne.core.convert import convert
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.core.surgery import Momentum
 from bne.methods.bne import BranchMethod, When
-from bne.methods.registry import register
+from bne.methods.method import register
 
 
 class Discovery(NamedTuple):

@@ -12,7 +12,7 @@ from bne.core.kernels import kernels_for
 from bne.core.moments import Moments, image_moments, samples_of, values_per_channel
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.methods.bne import BNE, When
-from bne.methods.registry import register
+from bne.methods.method import register
 
 Affine = Literal["domain", "shared"]
 

@@ -11,7 +11,7 @@ from bne.core.distances import Distance
 from bne.core.embedding import Embedding
 from bne.core.moments import Moments, combine
 from bne.methods.bne import BNE
-from bne.methods.registry import register
+from bne.methods.method import register
 
 
 @register(

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from bne.core.convert import convert
 from bne.core.ensemble import DomainEnsemble, Lean
 from bne.core.head import head_of
-from bne.methods.method import Method
-from bne.methods.registry import register
+from bne.methods.method import Method, register
 from bne.models import classifier_parameters
 
 

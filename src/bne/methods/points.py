@@ -13,7 +13,7 @@ from bne.core.ensemble import DomainEnsemble, Mix, check_share
 from bne.core.norm import domain_layers
 from bne.core.surgery import Momentum
 from bne.methods.bne import BNE, BranchMethod
-from bne.methods.registry import register
+from bne.methods.method import register
 
 START = 0.2  # of shares that are learned
 

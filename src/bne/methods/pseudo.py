@@ -10,8 +10,7 @@ from torch import Tensor, distributed, nn
 
 from bne.core.embedding import Embedding
 from bne.methods.bne import BNE
-from bne.methods.method import Look
-from bne.methods.registry import register
+from bne.methods.method import Look, register
 
 Labels = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from bne.data.layouts import TRAIN
 from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official, published
 from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
-from bne.methods.registry import find
+from bne.methods.method import find
 from bne.recipes.checks import DOWNLOADS, check_numbers
 from bne.words import listed
 

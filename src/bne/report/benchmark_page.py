@@ -10,7 +10,7 @@ from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.reference import tables as paper_tables
 from bne.benchmark.render import result_grid
 from bne.benchmark.tables import NONE, Cell, accuracy, accuracy_table
-from bne.methods.registry import find
+from bne.methods.method import find
 from bne.report.charts import rounded, stages, thinned
 from bne.report.look import PALETTE
 from bne.report.page import environment_texts, flat, render

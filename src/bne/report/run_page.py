@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bne.methods.registry import find
+from bne.methods.method import find
 from bne.report import charts, figures
 from bne.report.look import looks, thumbnails
 from bne.report.page import environment_texts, render, value_text

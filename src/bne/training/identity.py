@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bne.methods.registry import find
+from bne.methods.method import find
 from bne.recipes.schema import flat
 from bne.training.files import plain
 
