@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bne.methods import create, entries, registry
+from bne.methods import create, entries
+from bne.methods import method as registry
 from tests.docs.pages import ROOT, blocks
 from tests.networks import DOMAINS, small_cnn
 
