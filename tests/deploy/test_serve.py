@@ -259,7 +259,8 @@ def test_a_body_that_does_not_come_is_a_408(runs: Runs) -> None:
 
         scope = {"type": "http", "method": "POST", "path": "/predict", "query_string": b""}
         scope |= {"headers": [(b"content-length", b"9")], "http_version": "1.1", "scheme": "http"}
-        asyncio.run(ask.own.app(scope, receive, send))
+        with ThreadPoolExecutor(1) as pool:  # a browser's tests have a loop in this thread
+            pool.submit(asyncio.run, ask.own.app(scope, receive, send)).result()
         assert said[0]["status"] == 408
 
 
