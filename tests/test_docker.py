@@ -15,8 +15,8 @@ import pytest
 import yaml
 from fastapi.testclient import TestClient
 
-from bne.deploy.live import Live
-from bne.deploy.serve import Server
+from bne.server.app import Server
+from bne.server.live import Live
 from tests.docs.running import _check_extras
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -63,9 +63,9 @@ def serve(
 
     for library in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(library, "serve")
-    from bne.deploy.live import Live
-    from bne.deploy.running import read_key, run
-    from bne.deploy.serve import Limits, Server
+    from bne.server.app import Limits, Server
+    from bne.server.live import Live
+    from bne.server.running import read_key, run
 
     if max_images > max_queue:
         raise SettingsError(f"--max-images {max_images}: the queue has room for {max_queue} only.")

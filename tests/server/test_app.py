@@ -16,8 +16,8 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 import bne
-from bne.deploy.live import Live
-from bne.deploy.serve import Limits, Server
+from bne.server.app import Limits, Server
+from bne.server.live import Live
 from tests.cli.command import full_disk
 
 Runs = dict[str, Path]
@@ -270,7 +270,7 @@ def test_a_failure_of_ours_is_a_503_and_no_500(
     def broken(*arguments, **options):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("bne.deploy.serve.images_of", broken)
+    monkeypatch.setattr("bne.server.app.images_of", broken)
     refusal(served.post("/predict", content=b"x"), 503)
     monkeypatch.undo()
     monkeypatch.setattr(type(served.own.live.model.engine), "__call__", broken)

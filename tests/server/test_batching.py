@@ -15,8 +15,8 @@ from PIL import Image as Pillow
 from bne.data import images
 from bne.data.images import Way
 from bne.deploy.answers import Seen
-from bne.deploy.batching import Batcher, FullError, Image, Work
-from bne.deploy.live import Loaded
+from bne.server.batching import Batcher, FullError, Image, Work
+from bne.server.live import Loaded
 from tests.deploy.manifests import manifest
 
 

@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from tests.deploy.servers import listening
 from tests.docs.pages import ROOT
+from tests.server.servers import listening
 
 CHECKS = [
     not_a_server_error,

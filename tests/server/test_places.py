@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bne.deploy.answers import Seen
-from bne.deploy.places import map_of, place
+from bne.server.places import map_of, place
 from tests.deploy.manifests import manifest
 
 DOMAINS = ("art", "photo", "sketch")

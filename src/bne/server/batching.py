@@ -18,9 +18,9 @@ import numpy as np
 from bne.data.decoding import usable_cores
 from bne.data.images import pixels
 from bne.deploy.answers import Answers
-from bne.deploy.places import place
 from bne.deploy.rows import rows
 from bne.errors import BneError, DataError
+from bne.server.places import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bne.deploy.answers import Seen
-    from bne.deploy.live import Loaded
     from bne.deploy.rows import Row
+    from bne.server.live import Loaded
 
 LOG = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from bne.data.entries import printable
-from bne.deploy.batching import Image
+from bne.server.batching import Image
 from bne.words import readable_size
 
 if TYPE_CHECKING:

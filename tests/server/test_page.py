@@ -9,8 +9,8 @@ import pytest
 
 import bne
 from tests.cli.command import bne as command
-from tests.deploy.servers import listening
 from tests.report.pages import HOSTILE
+from tests.server.servers import listening
 
 Runs = dict[str, Path]
 TRANSFER = """(text) => {

@@ -10,8 +10,8 @@ from prometheus_client.process_collector import ProcessCollector
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bne.deploy.live import Loaded
     from bne.deploy.rows import Row
+    from bne.server.live import Loaded
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import uvicorn
 
-from bne.deploy.live import Live
-from bne.deploy.serve import Limits, Server
+from bne.server.app import Limits, Server
+from bne.server.live import Live
 
 
 @contextmanager

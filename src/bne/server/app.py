@@ -18,11 +18,11 @@ from starlette.requests import ClientDisconnect
 
 from bne import __version__
 from bne.data.images import MAX_PIXELS
-from bne.deploy.batching import Batcher, FullError, Work
-from bne.deploy.live import Live, Loaded
-from bne.deploy.metrics import Metrics
-from bne.deploy.places import map_of
-from bne.deploy.uploads import RefusedError, Uploads, busy, images_of
+from bne.server.batching import Batcher, FullError, Work
+from bne.server.live import Live, Loaded
+from bne.server.metrics import Metrics
+from bne.server.places import map_of
+from bne.server.uploads import RefusedError, Uploads, busy, images_of
 
 LOG = logging.getLogger(__name__)
 OPEN = ("/", "/favicon.ico", "/healthz", "/readyz", "/openapi.json")
@@ -205,7 +205,7 @@ class Server:
         live.changed = self._changed
         self._batcher: Batcher | None = None
         self._uploads = Uploads(limits.body, BODIES * limits.body, limits.seconds)
-        self._page = (resources.files("bne.deploy") / "templates" / "serve.html").read_text("utf-8")
+        self._page = (resources.files("bne.server") / "page.html").read_text("utf-8")
         inner = FastAPI(
             title="BNE",
             version=__version__,

@@ -1,0 +1,1 @@
+"""A trained model behind HTTP: requests are batched, bounded, counted and answered."""
