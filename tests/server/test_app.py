@@ -19,6 +19,7 @@ import bne
 from bne.server.app import Limits, Server
 from bne.server.live import Live
 from tests.cli.command import full_disk
+from tests.deploy.watching import watching
 
 Runs = dict[str, Path]
 
@@ -277,6 +278,30 @@ def test_a_failure_of_ours_is_a_503_and_no_500(
     refusal(served.post("/predict", content=files[0].read_bytes()), 503)
     monkeypatch.undo()
     assert served.post("/predict", content=files[0].read_bytes()).status_code == 200
+
+
+def test_windows_of_an_unknown_domain_alarm(runs: Runs, tmp_path: Path) -> None:
+    model, draw = bne.load(runs["bne"], "cpu"), np.random.default_rng(0)
+    size = model.engine.way.size
+
+    def noise(least: int, most: int, count: int):
+        return draw.integers(least, most, (count, size, size, 3), np.uint8)
+
+    def encoded(images):
+        for one in images:
+            buffer = io.BytesIO()
+            Image.fromarray(one).save(buffer, "PNG")
+            yield buffer.getvalue()
+
+    usual = {name: noise(0, 255, 70) for name in model.domains}
+    watching(model, usual).save(tmp_path / "model.bne")
+    with client(tmp_path / "model.bne") as ask:
+        for images, alarms in ((noise(0, 255, 64), 0), (noise(120, 130, 64), 1)):
+            assert ask.post("/predict", files=form(*encoded(images))).status_code == 200
+            found = _metrics(ask)
+            assert found["bne_window_alarms_total"] == alarms
+            assert (found["bne_window_p_value"] < 0.01) == bool(alarms)
+        assert found["bne_windows_total"] == 2
 
 
 def test_the_key(runs: Runs, files: list[Path]) -> None:

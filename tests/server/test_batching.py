@@ -64,7 +64,7 @@ def kept():
 
     found.wait = wait
     options = {"batch": 4, "delay": 0.05, "capacity": 8, "pixels": 100, "threads": 2}
-    found.queue = Batcher(**options, done=done, seen=found.seen.append)
+    found.queue = Batcher(**options, done=done, seen=lambda rows, _: found.seen.append(rows))
     yield found
     found.queue.close()
 
@@ -196,7 +196,7 @@ def test_what_nobody_waits_for_is_left_out(kept) -> None:
 def test_a_single_request_waits_for_nobody() -> None:
     done = threading.Event()
     options = {"batch": 4, "delay": 60, "capacity": 8, "pixels": 100, "threads": 1}
-    queue = Batcher(**options, done=lambda works: done.set(), seen=lambda rows: None)
+    queue = Batcher(**options, done=lambda works: done.set(), seen=lambda *_: None)
     queue.submit(Work(loaded(Network()), [picture(1)], 1, True))
     assert done.wait(20)
     queue.close()

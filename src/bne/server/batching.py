@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bne.deploy.answers import Seen
+    from bne.deploy.monitor import State
     from bne.deploy.rows import Row
     from bne.server.live import Loaded
 
@@ -104,7 +105,7 @@ class Batcher:
         pixels: of an image, at most.
         threads: that decode, and that torch computes with; by default one per usable core.
         done: called from other threads with works that are finished, each once.
-        seen: told, after each batch, the rows of its images.
+        seen: told, after each batch, the rows of its images, and where the model's watch stands.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class Batcher:
         pixels: int,
         threads: int | None,
         done: Callable[[list[Work]], None],
-        seen: Callable[[list[Row]], None],
+        seen: Callable[[list[Row], State | None], None],
     ) -> None:
         self.pending = 0
         self._batch, self._delay, self._capacity = batch, delay, capacity
@@ -243,7 +244,10 @@ class Batcher:
                 return [str(error)]
             LOG.exception("The network failed.")
             return [None]
-        self._seen(found)
+        state = None
+        if model.watch is not None and seen.vectors is not None:
+            state = model.watch.take(Answers(model.info, seen))
+        self._seen(found, state)
         return found
 
 

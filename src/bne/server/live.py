@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bne.deploy.monitor import Watch
 from bne.deploy.predict import open_engine
-from bne.errors import BneError, DataError
+from bne.errors import BneError, DataError, SettingsError
 
 if TYPE_CHECKING:
     import os
@@ -33,11 +35,13 @@ class Loaded:
         id: the same for the same model that answers in the same way.
         engine: the network.
         info: what is known of it.
+        watch: tells whether images still come from a known domain; None if the model cannot.
     """
 
     id: str
     engine: Looks
     info: Manifest
+    watch: Watch | None = None
 
     @classmethod
     def of(cls, path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
@@ -48,8 +52,13 @@ class Loaded:
             SettingsError: There is no such device, or the model cannot answer so.
         """
         engine, info = open_engine(path, device, threads=threads, **mode)
-        engine(np.zeros((1, engine.size, engine.size, 3), np.uint8))
-        return cls(_id(engine, info), engine, info)
+        way = engine.way
+        engine(np.zeros((1, way.size, way.size, way.channels), np.uint8))
+        watch = None
+        if getattr(engine, "reference", None) is not None:
+            with suppress(SettingsError):  # too few images were held out
+                watch = Watch(info)
+        return cls(_id(engine, info), engine, info, watch)
 
     def use_threads(self, threads: int | None) -> None:
         """Sets how many threads torch computes with, for the calling thread."""

@@ -10,6 +10,7 @@ from prometheus_client.process_collector import ProcessCollector
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from bne.deploy.monitor import State
     from bne.deploy.rows import Row
     from bne.server.live import Loaded
 
@@ -43,6 +44,14 @@ class Metrics:
             "How many of 100 held-out source images lie nearer to a domain.",
             buckets=PERCENTILES,
         )
+        self._windows = self._make(Counter, "windows", "Windows of images that were tested.")
+        self._alarms = self._make(
+            Counter, "window_alarms", "Those that seem to come from a domain not known."
+        )
+        self._p_value = self._make(
+            Gauge, "window_p_value", "How probable the last window is in a known domain."
+        )
+        self._p_value.set(1)
         self.bad = self._make(Counter, "bad_images", "Images that could not be read.")
         self._model = self._make(
             Gauge, "model_info", "The model that answers.", "id method backbone"
@@ -66,8 +75,12 @@ class Metrics:
         self._requests.labels(path, code).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def seen(self, found: list[Row]) -> None:
-        """Counts the images of a batch."""
+    def seen(self, found: list[Row], state: State | None = None) -> None:
+        """Counts the images of a batch, and the windows that they complete."""
+        for window in state.tested if state else ():
+            self._windows.inc()
+            self._alarms.inc(window.alarm)
+            self._p_value.set(window.p_value)
         self._batch.observe(len(found))
         for row in found:
             self._classes.labels(row["class"]).inc()
