@@ -329,7 +329,8 @@ def test_a_preparation_that_is_ended_does_not_block_the_next(
     command = [sys.executable, "-c", SLOW, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as victim:
         assert victim.stdout is not None
-        assert victim.stdout.readline().startswith(b"reading")
+        for _ in range(6):  # by then all threads have started, which Python cannot interrupt well
+            assert victim.stdout.readline().startswith(b"reading")
         victim.send_signal(end)
         _, errors = victim.communicate(timeout=60)
     assert victim.returncode == -end
