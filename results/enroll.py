@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from bne.deploy.manifest import Manifest
 
 SIZES = (16, 64, 256, None)
+LEANS = (0.0, 0.1)
 NAME = "the target"
 
 
@@ -78,7 +79,7 @@ def score(run: Path, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     numbers = images.indices_of(training.target)
     about = {key: training.settings[key] for key in ("method", "target", "seed")}
     about |= {"images": len(numbers)}
-    for share in dict.fromkeys((0.0, model.lean)):
+    for share in LEANS:
         method.lean = share
         engine = Engine(method.to(options.device), transform, options.device)
         told = {**about, "lean": share}

@@ -21,9 +21,10 @@ from bne.benchmark.plan import choose, plan
 from bne.data.cache import prepare
 from bne.data.feed import Feed
 from bne.data.sources import open_images
+from bne.data.splits import official_split
 from bne.data.transform import EvalTransform
 from bne.models import build, preprocessing
-from bne.recipes.inputs import Inputs, official_split
+from bne.recipes.inputs import Inputs
 from bne.training.scores import SHARES, batches
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import hashlib
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from bne.data.images import ImageFile, read, resized
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from concurrent.futures import Future
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from bne.data.images import Way
     from bne.data.values import Window
@@ -62,6 +66,23 @@ def in_threads(
                 yield waiting.popleft().result()
         finally:  # an error, an interrupt and a caller who stops early wait for nothing more
             executor.shutdown(cancel_futures=True)
+
+
+def in_stacks(
+    work: Callable[[Item], NDArray[np.uint8]], items: Iterable[Item], size: int
+) -> Iterator[NDArray[np.uint8]]:
+    """Arrays of the results of `work`, `size` of them at a time; the next one is made meanwhile.
+
+    Args:
+        work: as in `in_threads`; its results are all of one shape.
+        items: its arguments.
+        size: of every stack but the last.
+    """
+    import numpy as np
+
+    results = in_threads(work, items, ahead=2 * size)
+    parts = iter(lambda: list(islice(results, size)), [])
+    return in_threads(np.stack, parts, threads=1, ahead=1)
 
 
 def decode_to_file(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 
 from bne.core.ensemble import Mix
+from bne.data.decoding import in_stacks
 from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
 from bne.data.values import Values
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from bne.methods import Method
 
     Picture = Encoded | str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
-
-BATCH = 64  # images at a time
 
 
 class Classifier:
@@ -113,10 +112,8 @@ class Classifier:
             raise DataError("There are no images to classify; give at least one.")
 
         def parts() -> Iterator[NDArray[np.uint8]]:
-            for start in range(0, len(pictures), BATCH):
-                yield np.stack(
-                    [_pixels(one, self.engine.way) for one in pictures[start : start + BATCH]]
-                )
+            prepare = partial(_pixels, way=self.engine.way)
+            return in_stacks(prepare, pictures, self.engine.batch)
 
         engine = self.engine.together(parts()) if one_domain else self.engine
         return Answers(self.info, Seen.cat([engine(part) for part in parts()]), abstain)
