@@ -154,8 +154,15 @@ def ks(looks: Looks, halves: Mapping[str, Rows]) -> Test:
     """KS of each feature, the least p-value times their number (Bonferroni)."""
 
     def one(window: Any, known: Any) -> float:
-        found = stats.ks_2samp(known, window, axis=0, method="asymp").pvalue
-        return float(found.min() * len(found))
+        # As scipy's ks_2samp(known, window, axis=0, method="asymp"), for all features at once.
+        n, m = len(window), len(known)
+        both = np.concatenate([window, known])
+        order = np.argsort(both, axis=0)
+        ordered = np.take_along_axis(both, order, 0)
+        last = np.diff(ordered, axis=0, append=np.inf) > 0  # of those that are equal
+        above = np.where(order < n, 1 / n, -1 / m).cumsum(0) * last
+        least = stats.kstwo.sf(np.abs(above).max(), np.round(n * m / (n + m)))
+        return float(least * window.shape[1])
 
     return lambda window: max(
         one(looks.features[window], looks.features[own]) for own in halves.values()
