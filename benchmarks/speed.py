@@ -251,6 +251,29 @@ def leaning(settings: Settings) -> list[Line]:
     return lines
 
 
+def modes(settings: Settings) -> list[Line]:
+    """Every way to predict, without leaning and leaning, against the plain network."""
+    plain = Case("inference", settings.batch, settings.on_gpu)
+    lines = [Line("plain network", plain)]
+    for name, options in MODES.items():
+        case = replace(plain, domains=settings.domains, options=options)
+        lines += [
+            Line(name, case, times(1, plain)),
+            Line(f"{name}, leaning", _leaning(case), times(1, plain)),
+        ]
+    return lines
+
+
+MODES: dict[str, tuple[tuple[str, object], ...]] = {
+    "mixture": (),
+    "mixture, nearest=2": (("nearest", 2),),
+    "mixture, nearest=1": (("nearest", 1),),
+    "mixture, layers=5": (("layers", 5),),
+    "mixed statistics": (("mix", "statistics"),),
+    "centre": (("mix", "centre"),),
+}
+
+
 def _leaning(case: Case) -> Case:
     return replace(case, options=(*case.options, ("lean", 0.1)))
 
@@ -261,6 +284,7 @@ PARTS = {
     "memory": memory,
     "growth": growth,
     "leaning": leaning,
+    "modes": modes,
 }
 
 

@@ -100,10 +100,11 @@ def use_page(text: str) -> str:
 
 TIMED = {
     "logits": "mixture",
+    "nearest 2": "mixture, nearest=2",
     "nearest 1": "mixture, nearest=1",
+    "layers 5": "mixture, layers=5",
     "statistics": "mixed statistics",
     "centre": "centre",
-    "centre, leaning": "centre, leaning",
 }
 """Modes by what `benchmarks/speed.py` calls them."""
 
@@ -118,7 +119,11 @@ def mode_times() -> dict[str, float]:
         if "CUDA" not in one["device"]
         and (one["threads"], one["domains"], one["images"]) == (2, 3, 16)
     }
-    return {mode: own[name] for mode, name in TIMED.items() if name in own}
+    ways = {f"{mode}{lean}": f"{name}{lean}" for mode, name in TIMED.items() for lean in LEANING}
+    return {way: own[name] for way, name in ways.items() if name in own}
+
+
+LEANING = ("", ", leaning")
 
 
 def page() -> str:
