@@ -308,12 +308,12 @@ def test_a_script_needs_no_guard(data: Path, folder: Path, tmp_path: Path) -> No
 
 
 SLOW = """
-import sys, time
+import os, sys, time
 from bne.data.cache import prepare
 from bne.data.images import ImageFile, ImageSet
 
 def read():
-    print("reading", flush=True)
+    os.write(1, b"reading\\n")  # in one piece, though threads do it at once
     time.sleep(0.2)
     return b""
 
