@@ -132,7 +132,7 @@ def test_a_classifier_takes_files_pictures_and_tensors(
     tensor = torch.frombuffer(raw, dtype=torch.uint8).view(3, 32, 32, 3).permute(0, 3, 1, 2)
     expected = model.predict(files)
     array = tensor.permute(0, 2, 3, 1).numpy()
-    monkeypatch.setattr("bne.deploy.classifier.BATCH", 2)
+    monkeypatch.setattr("bne.deploy.engine.Engine.batch", 2)
     mixed = [files[0], pictures[1], tensor[2]]
     for given in (files, map(str, files), pictures, tensor, array, list(array), mixed):
         found = model.predict(given)

@@ -37,6 +37,19 @@ def test_the_head_alone_is_fitted_as_the_network_is_used(domains) -> None:
     torch.testing.assert_close(head.weight, step, rtol=1e-4, atol=1e-4)
 
 
+def test_every_step_sees_the_head_of_the_step_before_under_autocast() -> None:
+    """Autocast keeps a layer's weights in half precision for as long as it lasts."""
+    losses = []
+    for enabled in (False, True):
+        net, data = bne.convert(network()), batches()
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            bne.fit_head(net, data, epochs=20, learning_rate=0.1)
+            loss = nn.functional.cross_entropy(net.eval()(data[0][0]).float(), data[0][1])
+        losses.append(float(loss))
+    assert losses[0] < 0.4
+    assert losses[1] == pytest.approx(losses[0], rel=0.1)
+
+
 def test_bad_input_is_refused_and_nothing_stays_frozen() -> None:
     net = bne.convert(network())
     for arguments, words in [

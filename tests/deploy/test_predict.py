@@ -4,10 +4,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import bne
 from bne.data.cache import prepare
 from bne.data.feed import Feed
+from bne.data.images import pixels
 from bne.data.sources import open_images
 from bne.deploy.pictures import find_pictures
 from bne.deploy.predict import predict
@@ -48,6 +50,15 @@ def test_images_of_the_test_get_the_answers_that_were_recorded(
     for number, answer in zip(seen.numbers.tolist(), seen.answers.tolist(), strict=True):
         name = images.files[number].name.removeprefix("photo/")
         assert said[name] == model.classes[answer]
+
+
+def test_prepared_arrays_and_tensors_are_taken_as_they_are(runs: Runs, tmp_path: Path) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    files = sorted(runs["data"].glob("*/*/*.png"))[:20]
+    images = np.stack([pixels(file.read_bytes(), file.name, model.engine.way) for file in files])
+    expected = model.predict(files).probabilities
+    for given in (images, list(images), torch.from_numpy(images).permute(0, 3, 1, 2)):
+        np.testing.assert_allclose(model.predict(given).probabilities, expected, rtol=1e-5)
 
 
 def test_images_that_cannot_be_read_are_left_out(runs: Runs, tmp_path: Path) -> None:

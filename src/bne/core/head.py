@@ -49,6 +49,7 @@ def fit_head(
                 loss = F.cross_entropy(_logits(net, images.to(device)), labels.to(device))
                 loss.backward()
                 optimiser.step()
+                torch.clear_autocast_cache()  # which holds the layer as it was before the step
                 batches += 1
             if not batches:
                 raise ValueError("the loader gives no images, or can be read only once")

@@ -111,9 +111,13 @@ class Classifier:
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")
 
+        way, batch = self.engine.way, self.engine.batch
+        ready = getattr(images, "shape", ())[1:] == (way.size, way.size, way.channels)
+
         def parts() -> Iterator[NDArray[np.uint8]]:
-            prepare = partial(_pixels, way=self.engine.way)
-            return in_stacks(prepare, pictures, self.engine.batch)
+            if ready and isinstance(images, np.ndarray) and images.dtype == np.uint8:
+                return (images[start : start + batch] for start in range(0, len(images), batch))
+            return in_stacks(partial(_pixels, way=way), pictures, batch)
 
         engine = self.engine.together(parts()) if one_domain else self.engine
         return Answers(self.info, Seen.cat([engine(part) for part in parts()]), abstain)
@@ -240,14 +244,19 @@ def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
             raise DataError(f"{picture}: the image cannot be read ({error.strerror}).") from error
         return pixels(data, str(picture), way)
     if hasattr(picture, "shape"):
-        return resized(_from_array(picture, way.channels), "image", way)
+        values = _from_array(picture, way.channels)
+        if values.shape[:2] == (way.size, way.size):  # prepared already
+            return values
+        return resized(
+            Values(values[..., 0] if way.channels == 1 else values, "image", None), "image", way
+        )
     if not isinstance(picture, Image.Image):
         kind = type(picture).__name__
         raise DataError(f"A {kind} is no image; give a file, a PIL image, a tensor or an array.")
     return resized(of_pillow(picture, "image"), "image", way)
 
 
-def _from_array(given: Any, channels: int) -> Values:
+def _from_array(given: Any, channels: int) -> NDArray[np.uint8]:
     """The values of a tensor of (C, H, W) or an array of (H, W, C)."""
     shape = tuple(given.shape)
     array = isinstance(given, np.ndarray)
@@ -257,8 +266,8 @@ def _from_array(given: Any, channels: int) -> Values:
     found = shape[2 if array else 0] if len(shape) == 3 else 0
     if found != channels or str(given.dtype).removeprefix("torch.") != "uint8":
         raise DataError(f"An image of shape {shape} and {given.dtype} was given; as {wanted}.")
-    values = given if array else given.permute(1, 2, 0).cpu().numpy()
-    return Values(values[..., 0] if channels == 1 else values, "image", None)
+    values: NDArray[np.uint8] = given if array else given.permute(1, 2, 0).cpu().numpy()
+    return values
 
 
 def set_mode(
