@@ -138,6 +138,7 @@ def page() -> str:
         **studies,
         modes=modes(),
         changes=changes(),
+        heads=heads(),
         small=small_maps(),
         speed=speed(),
         held_out_images=sorted(
@@ -298,7 +299,11 @@ def speed() -> dict[tuple[str, int, str], dict[str, float]]:
 def small_maps() -> dict[tuple[int, str], dict[int, dict[float, tuple[float, float]]]]:
     """By size and method, constant and share: mean accuracy on targets and held-out images."""
     found: dict[tuple[int, str], dict[int, dict[float, list[tuple[float, float]]]]] = {}
+    tried = {(line["size"], line["method"], line["target"]) for line in lines("small-maps")}
+    whole = {size for size, count in Counter(size for size, *_ in tried).items() if count == 8}
     for line in lines("small-maps"):
+        if line["size"] not in whole:
+            continue
         own = found.setdefault((line["size"], _name(line)), {}).setdefault(line["c"], {})
         own.setdefault(line["share"], []).append((line["target_accuracy"], line["held-out"]))
         zero = own.setdefault(0.0, [])
@@ -310,6 +315,21 @@ def small_maps() -> dict[tuple[int, str], dict[int, dict[float, tuple[float, flo
             for c, by_share in constants.items()
         }
         for row, constants in found.items()
+    }
+
+
+def heads() -> dict[str, dict[str, dict[float, float]]]:
+    """By recipe: accuracy on targets by share, of a head fitted as it is and of one leaning."""
+    found: dict[str, dict[str, dict[float, list[float]]]] = {}
+    for line in lines("heads"):
+        shares = found.setdefault(line["recipe"], {"without": {}, "leaning": {}})
+        accuracy = 100 * line["correct"] / line["count"]
+        for kind, fitted in (("without", 0.0), ("leaning", line["share"])):
+            if line["fitted"] == fitted:
+                shares[kind].setdefault(line["share"], []).append(accuracy)
+    return {
+        recipe: {kind: {a: fmean(v) for a, v in own.items()} for kind, own in shares.items()}
+        for recipe, shares in found.items()
     }
 
 

@@ -83,7 +83,13 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     images = open_images(options.data)
     feed = Feed(prepare(images, None, resize), torch.device(device))
+    done = set()
+    if options.out.exists():
+        found = map(json.loads, options.out.read_text(encoding="utf-8").splitlines())
+        done = {(line["size"], line["target"], line["method"]) for line in found}
     for (target,), name in product(BENCHMARKS["pacs"].targets, METHODS):
+        if (size, target, name) in done:
+            continue
         folder = options.runs / f"{name}-{target}-{size}"
         settings = {"method": name, "weights": options.weights, "size": size, "resize": resize}
         run = bne.train(options.data, target, recipe="beyond-pacs-resnet18", out=folder, **settings)

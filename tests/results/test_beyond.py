@@ -73,3 +73,19 @@ def test_averages_are_those_of_the_lines_themselves(name: str) -> None:
         cells = re.findall(rf"^\| {row}, leaning \|(.*)\|$", PAGE, re.MULTILINE)
         averages = [cell.split("|")[4].split()[0] for cell in cells]
         assert f"{fmean(whole):.1f}" in averages
+
+
+def test_the_tables_of_watching_are_what_the_records_give() -> None:
+    sys.path.insert(0, str(ROOT / "results"))
+    try:
+        watch = import_module("watch")
+    finally:
+        sys.path.pop(0)
+    text = (ROOT / "docs" / "watch.md").read_text()
+    assert watch.filled(text) == text
+    lines = [json.loads(line) for line in (ROOT / "results" / "drift.jsonl").open()]
+    key = ("MMD", 64, "photo")
+    own = [one for one in lines if (one["test"], one["size"], one["target"]) == key]
+    found = 100 * fmean(one["detected_equal"] / one["windows"] for one in own)
+    (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| MMD | 64"))
+    assert row[6] == f"{found:.1f}"

@@ -1,0 +1,115 @@
+"""Writes the tables of docs/watch.md from drift.jsonl and enroll.jsonl.
+
+    python results/watch.py
+
+Only what lies between a table's marks is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any
+
+from scipy.stats import t
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE.parent / "docs" / "watch.md"
+TARGETS = {"art_painting": "art", "cartoon": "cartoon", "photo": "photo", "sketch": "sketch"}
+OURS = "bne monitor"
+WAYS = {
+    "before": "as it was trained",
+    "enrolled": "enrolled",
+    "one domain": "`--one-domain`",
+    "AdaBN": "AdaBN",
+}
+
+
+def main() -> None:
+    """Writes the page."""
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+def filled(text: str) -> str:
+    """The page with its tables."""
+    for name, rows in (("drift", drift()), ("enrolled", enrolled())):
+        before, begin, rest = text.partition(f"<!-- {name} -->\n")
+        _, end, after = rest.partition(f"<!-- /{name} -->")
+        text = "".join((before, begin, *(f"{row}\n" for row in rows), end, after))
+    return text
+
+
+def lines(name: str) -> list[dict[str, Any]]:
+    """The records of a file."""
+    text = (HERE / f"{name}.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def drift() -> Iterable[str]:
+    """By test and size of windows: false alarms, what is detected, and time."""
+    names = " | ".join(TARGETS.values())
+    yield f"| test | images | false alarms | domains above 1 % | {names} | ms |"
+    yield f"| --- | ---: | ---: | ---: |{' ---: |' * (len(TARGETS) + 1)}"
+    found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in lines("drift"):
+        found[line["size"], line["test"]].append(line)
+    for (size, test), own in sorted(found.items(), key=lambda one: (one[0][0], one[0][1] != OURS)):
+        shares = [n / line["windows"] for line in own for n in line["false_alarms"].values()]
+        mean, count = fmean(shares), len(shares)
+        half = t.ppf(0.975, count - 1) * stdev(shares) / count**0.5
+        detected = [
+            f"{100 * _share(line for line in own if line['target'] == target):.1f}"
+            for target in TARGETS
+        ]
+        cells = [
+            test, str(size),
+            f"{100 * mean:.1f} % ({100 * max(0, mean - half):.1f}–{100 * (mean + half):.1f})",
+            f"{sum(share > 0.01 for share in shares)} of {count}",
+            *detected, f"{1000 * fmean(line['seconds'] for line in own):.1f}",
+        ]  # fmt: skip
+        yield f"| {' | '.join(cells)} |"
+
+
+def _share(found: Iterable[dict[str, Any]]) -> float:
+    """Of windows of the unseen domain that alarm, at as many false alarms as ours."""
+    own = list(found)
+    key = "detected" if own[0]["test"] == OURS else "detected_equal"
+    return sum(line[key] for line in own) / sum(line["windows"] for line in own)
+
+
+def enrolled() -> Iterable[str]:
+    """By way, number of unlabeled images and share to lean by: accuracy on the target."""
+    scores: dict[tuple[str, str, float], dict[tuple[str, int], list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for line in lines("enroll"):
+        count = "all" if line["unlabeled"] == line["images"] else str(line["unlabeled"] or "none")
+        own = scores[line["way"], count, line["lean"]]
+        own[line["target"][0], line["seed"]].append(100 * line["correct"] / line["images"])
+    yield f"| the model | images | {' | '.join(TARGETS.values())} | average | leaning by 0.1 |"
+    yield f"| --- | ---: |{' ---: |' * (len(TARGETS) + 2)}"
+    for way, label in WAYS.items():
+        for count in ("none",) if way == "before" else ("16", "64", "256", "all"):
+            cells = {lean: _cells(scores[way, count, lean]) for lean in (0.0, 0.1)}
+            yield f"| {label} | {count} | {' | '.join((*cells[0.0], cells[0.1][-1]))} |"
+
+
+def _cells(scores: dict[tuple[str, int], list[float]]) -> list[str]:
+    """Of every target and of their average: the mean over seeds and its standard error."""
+    mean = {run: fmean(draws) for run, draws in scores.items()}
+    seeds = sorted({seed for _, seed in mean})
+    rows = [[mean[target, seed] for seed in seeds] for target in TARGETS]
+    rows.append([fmean(mean[target, seed] for target in TARGETS) for seed in seeds])
+    return [
+        f"{fmean(own):.1f}" + (f" ± {stdev(own) / len(own) ** 0.5:.1f}" if len(own) > 1 else "")
+        for own in rows
+    ]
+
+
+if __name__ == "__main__":
+    main()
