@@ -2,6 +2,7 @@
 
 from bne.methods.baselines import DeepAll, FreezeBatchNorm, InstanceNorm
 from bne.methods.bne import BNE
+from bne.methods.crossgrad import CrossGrad
 from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
 from bne.methods.future import BNEAdaptation, BNEPooled
@@ -16,6 +17,7 @@ __all__ = [
     "BNEAdaptation",
     "BNEPooled",
     "BNEPseudo",
+    "CrossGrad",
     "DNet",
     "DeepAll",
     "DeepAllPoints",
