@@ -8,12 +8,14 @@ from bne.methods.dson import DSON
 from bne.methods.future import BNEAdaptation, BNEPooled
 from bne.methods.head_only import HeadOnly
 from bne.methods.method import Method, check_options, create, entries, find, register
+from bne.methods.mldg import MLDG
 from bne.methods.points import DeepAllPoints, Points
 from bne.methods.pseudo import BNEPseudo
 
 __all__ = [
     "BNE",
     "DSON",
+    "MLDG",
     "BNEAdaptation",
     "BNEPooled",
     "BNEPseudo",
