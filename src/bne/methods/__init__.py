@@ -7,6 +7,8 @@ from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
 from bne.methods.future import BNEAdaptation, BNEPooled
 from bne.methods.head_only import HeadOnly
+from bne.methods.masf import MASF
+from bne.methods.metareg import MetaReg
 from bne.methods.method import Method, check_options, create, entries, find, register
 from bne.methods.mldg import MLDG
 from bne.methods.points import DeepAllPoints, Points
@@ -15,6 +17,7 @@ from bne.methods.pseudo import BNEPseudo
 __all__ = [
     "BNE",
     "DSON",
+    "MASF",
     "MLDG",
     "BNEAdaptation",
     "BNEPooled",
@@ -26,6 +29,7 @@ __all__ = [
     "FreezeBatchNorm",
     "HeadOnly",
     "InstanceNorm",
+    "MetaReg",
     "Method",
     "Points",
     "check_options",
