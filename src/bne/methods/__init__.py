@@ -5,6 +5,7 @@ from bne.methods.bne import BNE
 from bne.methods.crossgrad import CrossGrad
 from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
+from bne.methods.epi_fcr import EpiFCR
 from bne.methods.future import BNEAdaptation, BNEPooled
 from bne.methods.head_only import HeadOnly
 from bne.methods.masf import MASF
@@ -26,6 +27,7 @@ __all__ = [
     "DNet",
     "DeepAll",
     "DeepAllPoints",
+    "EpiFCR",
     "FreezeBatchNorm",
     "HeadOnly",
     "InstanceNorm",
