@@ -21,7 +21,7 @@ def images():
 SHORT = {"head": HeadPhase(0), "train": Phase(2, 1), "exact_statistics": True}
 
 
-@pytest.mark.parametrize("method", ["bne", "points", "deepall"])
+@pytest.mark.parametrize("method", ["bne", "points", "deepall", "mldg"])
 def test_a_run_on_two_of_three_domains_resumes_exactly(images, tmp_path, method: str) -> None:
     recipe = small.recipe(method, domains_per_step=2, **SHORT)
     whole = small.run(recipe, images, tmp_path / "whole")

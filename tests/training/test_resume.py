@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from bne.errors import Interrupted, TrainingError
+from bne.recipes.schema import HeadPhase, Phase
 from bne.training.events import Epoch
 from tests.training import small
 
 METHODS = ("bne", "deepall")
+RIVALS = ("metareg", "epi-fcr")  # their stages train other parameters
 STEPS_PER_EPOCH = 5
 
 
@@ -32,6 +34,20 @@ def test_killed_at_any_moment_training_ends_with_the_same_bits(kills, method) ->
     assert records(whole) == records(killed)
     results = [json.loads((run / "result.json").read_text()) for run in (whole, killed)]
     assert results[0]["accuracy"] == results[1]["accuracy"]
+
+
+@pytest.mark.parametrize("method", RIVALS)
+def test_rivals_that_stop_in_their_last_stage_go_on_exactly(tmp_path: Path, method: str) -> None:
+    recipe = small.recipe(method, head=HeadPhase(0), train=Phase(2, warm_up=1))
+    whole = small.run(recipe, small.images(), tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        small.run(recipe, small.images(), tmp_path / "parts", listeners=[small.StopAt(7)])
+    parts = small.run(recipe, small.images(), tmp_path / "parts", resume=True)
+    assert small.timeless(parts.epochs) == small.timeless(whole.epochs)
+    one, other = (
+        small.tensors(tmp_path / name / "model/model.safetensors") for name in ("whole", "parts")
+    )
+    torch.testing.assert_close(other, one, rtol=0, atol=0)
 
 
 def test_a_run_without_a_target_is_resumed_and_told_from_others(tmp_path: Path) -> None:

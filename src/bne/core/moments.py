@@ -139,11 +139,17 @@ def combine_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
     """Pools every process's domain statistics, (K, C), by its number of values, (K,)."""
     channels = local.mean.shape[1]
     packed = torch.cat([count.unsqueeze(1), *local], dim=1)
-    everyone: Tensor = _Gather.apply(packed)  # (P, K, 1 + 2 C)
+    everyone = gather_processes(packed)  # (P, K, 1 + 2 C)
     counts, means, variances = everyone.transpose(0, 1).split([1, channels, channels], dim=2)
     total = counts.sum(1)
     share = counts / total.clamp_min(1).unsqueeze(1)
     return combine(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
+
+
+def gather_processes(mine: Tensor) -> Tensor:
+    """Stacks every process's tensor, (P, *shape); it can be differentiated any number of times."""
+    everyone: Tensor = _Gather.apply(mine)
+    return everyone
 
 
 class _Gather(torch.autograd.Function):
@@ -157,6 +163,19 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(_: Any, gradient: Tensor) -> Tensor:
-        gradient = gradient.clone(memory_format=torch.contiguous_format)
-        distributed.all_reduce(gradient)
-        return gradient[distributed.get_rank()]
+        own: Tensor = _SumOwn.apply(gradient)
+        return own
+
+
+class _SumOwn(torch.autograd.Function):
+    """Adds up what all processes have for each, (P, *shape), and keeps this one's part."""
+
+    @staticmethod
+    def forward(_: Any, parts: Tensor) -> Tensor:
+        parts = parts.clone(memory_format=torch.contiguous_format)
+        distributed.all_reduce(parts)
+        return parts[distributed.get_rank()]
+
+    @staticmethod
+    def backward(_: Any, gradient: Tensor) -> Tensor:
+        return gather_processes(gradient)

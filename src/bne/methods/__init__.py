@@ -2,26 +2,36 @@
 
 from bne.methods.baselines import DeepAll, FreezeBatchNorm, InstanceNorm
 from bne.methods.bne import BNE
+from bne.methods.crossgrad import CrossGrad
 from bne.methods.dnet import DNet
 from bne.methods.dson import DSON
+from bne.methods.epi_fcr import EpiFCR
 from bne.methods.future import BNEAdaptation, BNEPooled
 from bne.methods.head_only import HeadOnly
+from bne.methods.masf import MASF
+from bne.methods.metareg import MetaReg
 from bne.methods.method import Method, check_options, create, entries, find, register
+from bne.methods.mldg import MLDG
 from bne.methods.points import DeepAllPoints, Points
 from bne.methods.pseudo import BNEPseudo
 
 __all__ = [
     "BNE",
     "DSON",
+    "MASF",
+    "MLDG",
     "BNEAdaptation",
     "BNEPooled",
     "BNEPseudo",
+    "CrossGrad",
     "DNet",
     "DeepAll",
     "DeepAllPoints",
+    "EpiFCR",
     "FreezeBatchNorm",
     "HeadOnly",
     "InstanceNorm",
+    "MetaReg",
     "Method",
     "Points",
     "check_options",

@@ -123,7 +123,7 @@ class FreezeBatchNorm(DeepAll):
     def train(self, mode: bool = True) -> Self:
         """Sets training or evaluation mode, in which batch norm always stays."""
         super().train(mode)
-        for layer in self.net.modules():
+        for layer in self.modules():
             if isinstance(layer, _BatchNorm):
                 layer.training = False  # a fused layer's own dropout still follows the mode
         return self

@@ -38,6 +38,8 @@ class Method(nn.Module, ABC):
             the last, with the label -100, which `cross_entropy` passes over.
         class_weights: (classes,), how much an image of each class counts in the loss; None counts
             all alike. Training sets it; it is no part of the state dict.
+        domains_per_step: the number of domains that have images in a training batch, if that is
+            not all. Training sets it.
     """
 
     net: nn.Module
@@ -47,6 +49,7 @@ class Method(nn.Module, ABC):
     scored_lean: float = 0.0
     uses_target: ClassVar[bool] = False
     class_weights: Tensor | None = None
+    domains_per_step: int | None = None
 
     @property
     def lean(self) -> Lean:

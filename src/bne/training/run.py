@@ -249,6 +249,7 @@ def _make_method(runtime: Runtime, model: nn.Module) -> Method:
         method = create(recipe.method, model, runtime.domains, recipe.options)
     except ValueError as error:
         raise TrainingError(f"method {recipe.method}: {error}.") from error
+    method.domains_per_step = recipe.domains_per_step
     if isinstance(method.net, DomainEnsemble):
         method.net.domains_per_step = recipe.domains_per_step
     if runtime.processes.count > 1:

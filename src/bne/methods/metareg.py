@@ -1,0 +1,123 @@
+"""MetaReg of Balaji et al.: a regularizer of the classifier, learned from domain to domain."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, distributed, nn
+
+from bne.core.moments import gather_processes
+from bne.methods.baselines import DeepAll
+from bne.methods.features import classifier, with_features
+from bne.methods.method import register
+
+
+@register(
+    "metareg",
+    "propose a novel regularization function in a meta-learning framework to make the model "
+    "trained on one domain perform well on another domain",
+)
+class MetaReg(DeepAll):
+    """One network whose classifier has a weighted L1 penalty, which the warm-up learns.
+
+    In the warm-up, of one epoch at least, every domain has a classifier of its own on shared
+    features. A few steps of one domain's classifier on its images, under the penalty, are scored on
+    another domain, and the gradient of that score trains the penalty's weights. The network's own
+    classifier learns from all domains meanwhile, without a part in the features. Then the network
+    is trained on, under the penalty as it was learned.
+
+    Args:
+        model: the plain network.
+        domains: the source domains' names.
+        alpha: the learning rate of the steps on one domain.
+        inner_steps: the number of these steps.
+        penalty_rate: the factor of the learning rate of the penalty's weights.
+
+    Attributes:
+        penalty: (classes, F), how much the size of each weight of the classifier costs.
+
+    Raises:
+        ValueError: A rate is negative, or there are no steps.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        domains: Sequence[str],
+        *,
+        alpha: float = 0.01,
+        inner_steps: int = 5,
+        penalty_rate: float = 10.0,
+    ) -> None:
+        super().__init__(model, domains)
+        for name, value in (("alpha", alpha), ("penalty_rate", penalty_rate)):
+            if value < 0:
+                raise ValueError(f"{name} must be at least 0, not {value}")
+        if inner_steps < 1:
+            raise ValueError(f"inner_steps must be at least 1, not {inner_steps}")
+        self.alpha, self.inner_steps, self.penalty_rate = alpha, inner_steps, penalty_rate
+        own = classifier(model)
+        weight = own.weight.detach()
+        bias = weight.new_zeros(len(weight)) if own.bias is None else own.bias.detach()
+        self.weights = nn.Parameter(weight.repeat(len(domains), 1, 1))
+        self.biases = nn.Parameter(bias.repeat(len(domains), 1))
+        self.penalty = nn.Parameter(torch.zeros_like(weight))
+        self.begin_epoch(0, 0)
+
+    def begin_epoch(self, epoch: int, warm_up: int) -> None:
+        """Learns the penalty in the warm-up, and keeps it fixed after that."""
+        learning = epoch < max(1, warm_up)
+        self.stage = "penalty" if learning else "train"
+        for parameter in (self.weights, self.biases, self.penalty):
+            parameter.requires_grad_(learning)
+
+    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """Cross-entropy: of all classifiers and of the score, or with the penalty."""
+        logits, features = with_features(self.net, images)
+        if self.stage == "train":
+            size = classifier(self.net).weight.abs()
+            return self.cross_entropy(logits, labels) + (self.penalty * size).sum()
+        each = torch.einsum("nf,kcf->nkc", features, self.weights) + self.biases
+        of_domains = each[torch.arange(len(images), device=images.device), domains]
+        features = features.detach()
+        apart = classifier(self.net)(features)
+        score = self._score(features, labels, domains)
+        return (
+            self.cross_entropy(of_domains, labels)
+            + self.cross_entropy(apart, labels)
+            + self.penalty_rate * score
+        )
+
+    def _score(self, features: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """The loss on one domain after a few steps of another's classifier, a scalar.
+
+        It is the same in all processes, and depends on the penalty's weights alone.
+        """
+        one, other = self._pair(domains)
+        if distributed.is_initialized():
+            features, labels, domains = (
+                gather_processes(part).flatten(0, 1) for part in (features, labels, domains)
+            )
+        weight, bias = (
+            every.detach()[one].squeeze(0).requires_grad_() for every in (self.weights, self.biases)
+        )
+        for _ in range(self.inner_steps):
+            loss = self._mean(F.linear(features, weight, bias), labels, domains == one)
+            loss = loss + (self.penalty * weight.abs()).sum()
+            slopes = torch.autograd.grad(loss, (weight, bias), create_graph=True)
+            weight, bias = weight - self.alpha * slopes[0], bias - self.alpha * slopes[1]
+        return self._mean(F.linear(features, weight, bias), labels, domains == other)
+
+    def _pair(self, domains: Tensor) -> tuple[Tensor, Tensor]:
+        """Two domains of the batch, (1,) each, the same in all processes; a single one twice."""
+        known = torch.arange(len(self.weights), device=domains.device)
+        absent = (domains.unsqueeze(1) != known).all(0)
+        place = torch.rand(len(known), device=domains.device)
+        if distributed.is_initialized():
+            distributed.broadcast(place, 0)
+        order = (place + absent).argsort()
+        return order[:1], order[:2][-1:]
+
+    def _mean(self, logits: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
+        losses = F.cross_entropy(logits, labels, self.class_weights, reduction="none")
+        return (losses * counted).sum() / counted.sum().clamp_min(1)
