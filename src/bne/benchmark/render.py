@@ -179,8 +179,9 @@ def _printed(row: Row, column: str) -> str:
 def _explanations(table: Table) -> list[str]:
     cells = [cell for row in table.rows for cell in row.cells.values()]
     sentences = []
-    if any(cell.error is not None for cell in cells):
-        sentences.append("Mean ± standard error over seeds.")
+    if counts := sorted({len(cell.values) for cell in cells if cell.error is not None}):
+        seeds = " or ".join(map(str, counts))
+        sentences.append(f"Mean ± standard error over {seeds} seeds.")
     if any(row.cells and row.paper for row in table.rows):
         sentences.append("In brackets: the difference from the paper's figure.")
     if any(row.name.endswith(LEANING) for row in table.rows):
@@ -307,6 +308,7 @@ def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:
                     "paper": paper,
                     "difference": None if mean is None or paper is None else mean - paper,
                     "measure": table.measure,
+                    "margin": cell.margin,
                 }
             )
     return found

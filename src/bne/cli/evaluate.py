@@ -323,7 +323,7 @@ def _show(shares: "Accuracies", seen: tuple[str, ...]) -> None:
             texts = (f"{cell.accuracy:.1f} ({cell.low:.1f}–{cell.high:.1f})" for cell in cells)
             table.add_row(name, str(share.images), *texts)
         console.print(table)
-    console.print("Accuracy in percent, with 95 % bootstrap intervals.")
+    console.print("Accuracy in percent, with 95 % intervals.")
 
 
 def _show_measures(measures: "Measures", positive: str | None, specificity: float) -> None:
@@ -343,13 +343,13 @@ def _show_measures(measures: "Measures", positive: str | None, specificity: floa
         table.add_column(title, justify="right", footer=measures.worst.get(name, "–"))
     for domain, measured in measures.domains.items():
         cells = (measured[name] for name in titles)
-        texts = (f"{c.value:.1f} ({c.low:.1f}–{c.high:.1f})" if c else "–" for c in cells)
+        texts = (str(cell) if cell else "–" for cell in cells)
         table.add_row(domain, *texts)
     console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
     console.print(table)
     ranked = f"of the class {positive}" if positive else "means over classes, each against the rest"
     console.print(
-        "In percent, with 95 % bootstrap intervals; AUROC, average precision and sensitivity, at "
+        "In percent, with 95 % intervals; AUROC, average precision and sensitivity, at "
         f"{100 * specificity:g} % specificity, are {ranked}."
     )
     if measures.unbalanced:

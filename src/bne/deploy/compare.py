@@ -10,7 +10,7 @@ import numpy as np
 
 from bne.data.feed import Feed
 from bne.errors import DataError
-from bne.inspection.evaluate import DRAWS
+from bne.inspection.intervals import DRAWS
 from bne.inspection.observe import observe
 from bne.inspection.resampling import image_draws, interval, numbered, ratio_interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from bne.data.feed import Feed
 from bne.errors import DataError
+from bne.inspection.intervals import share_interval
 from bne.inspection.observe import observe
-from bne.inspection.resampling import interval, ratio_interval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
     import torch
     from numpy.typing import NDArray
 
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
     from bne.inspection.observe import Observed
     from bne.methods import Method
 
-DRAWS = 10_000
 ALL = "all classes"
 
 
@@ -34,8 +32,7 @@ class Accuracy:
     Attributes:
         correct: number of images classified correctly.
         images: number of images in all.
-        low: lower end of the 95 % bootstrap interval of the accuracy, in percent, of images drawn
-            with replacement or, where they are known, of groups.
+        low: lower end of the 95 % interval of the accuracy, in percent, see `share_interval`.
         high: upper end of it.
     """
 
@@ -53,23 +50,14 @@ class Accuracy:
     def of(
         cls, right: NDArray[np.bool_], groups: NDArray[np.int64] | None = None, seed: int = 0
     ) -> Accuracy:
-        """With a percentile bootstrap interval.
-
-        Images drawn with replacement are right or wrong, so that how many of a draw are right is a
-        binomial number: it is drawn as such.
+        """With its interval.
 
         Args:
             right: (N,), whether each image is classified correctly.
-            groups: (N,), numbers of the images' groups, which then are drawn instead.
+            groups: (N,), numbers of the images' groups, which then are drawn.
             seed: of the draws.
         """
-        correct, images = int(right.sum()), len(right)
-        if groups is not None:
-            ends = ratio_interval(right.astype(float), np.ones(images), groups, DRAWS, seed)
-        else:
-            draws = np.random.default_rng(seed).binomial(images, correct / images, DRAWS)
-            ends = interval(100 * draws / images)
-        return cls(correct, images, *ends)
+        return cls(int(right.sum()), len(right), *share_interval(right, groups, seed))
 
 
 Accuracies = dict[str, dict[str, dict[str, Accuracy]]]
