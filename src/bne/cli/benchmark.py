@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
+from bne.errors import SettingsError
 from bne.training.scores import RULES, sentence
 from bne.words import duration
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from bne.benchmark.execute import Job, Outcome
     from bne.benchmark.plan import Item
     from bne.benchmark.ray import Cluster
+    from bne.benchmark.records import Record
     from bne.benchmark.tables import Found
     from bne.data.images import ImageSet
     from bne.recipes.files import Experiment
@@ -103,20 +105,52 @@ def show_table(
         return
     grid = result_grid(experiment, found, rules)
     if form == "terminal":
-        from rich.console import Console
-
-        # However narrow the terminal: a figure that is cut short is another figure.
-        Console(highlight=False, width=10_000).print(render.terminal(grid))
-        for one in expected:
-            typer.echo(one)
+        by_target = [grid] if experiment.analysis else map(render.by_target, tables)
+        for one in by_target:
+            screen.show_table(one.head, one.rows, one.title)
+        notes = (note for note in grid.notes if experiment.analysis or note != render.BRACKETS)
+        screen.show_text(" ".join(notes), *expected)
         return
     texts = {
         "md": lambda: render.markdown(grid),
-        "latex": lambda: render.latex(grid),
+        # A paper's table has one rule.
+        "latex": lambda: render.latex(result_grid(experiment, found, rules[:1])),
         "html": lambda: render.html(grid),
         "csv": lambda: render.comma_separated(tables),
     }
     typer.echo(texts[form](), nl=False)
+
+
+def explain_absence(file: Path, records: "Sequence[Record]", items: "Sequence[Item]") -> str:
+    """Why none of the records is of a plan, and what to add to see the nearest.
+
+    Args:
+        file: file of the records.
+        records: all of them, at least one.
+        items: of the plan, none of which is among them.
+    """
+    from bne.benchmark.records import nearest
+    from bne.words import counted, listed
+
+    near, unlike = nearest(records, items)
+    start = f"{file} has {counted(len(records), 'run')}, none with these settings"
+    if not near:
+        methods = listed(sorted({str(record.settings["method"]) for record in records}))
+        return f"{start}: they are of {methods}; name such a method (--methods)."
+    if not unlike:
+        return f"{start}: {len(near)} have other targets, seeds, weights or images."
+    options = {
+        key: f"--weights {value}" if key == "weights" and value else f"--set {key}={_yaml(value)}"
+        for key, value in unlike.items()
+        if key != "statistics"  # of an earlier version, which no setting brings back
+    }
+    many = ", or another --recipe" if len(options) > 1 else ""
+    add = f"; add {' '.join(options.values())}{many}" if options else ""
+    return f"{start}; {len(near)} of them differ in {listed(unlike)} alone{add}."
+
+
+def _yaml(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def check_report(file: Path) -> None:
@@ -436,6 +470,8 @@ def benchmark(
         failed = carry_out(left, inputs, images, split_file, job, cluster)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
+    if known and not (data or any(record for _, record in found)):
+        raise SettingsError(explain_absence(file, known, items))
     show_table(experiment, found, rules, output.value, as_json, failed)
     if report:
         write_report(report, experiment, found, failed)

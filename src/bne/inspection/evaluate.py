@@ -46,6 +46,9 @@ class Accuracy:
         """In percent."""
         return 100 * self.correct / self.images
 
+    def __str__(self) -> str:
+        return f"{self.accuracy:.1f} ({self.low:.1f}–{self.high:.1f})"
+
     @classmethod
     def of(
         cls, right: NDArray[np.bool_], groups: NDArray[np.int64] | None = None, seed: int = 0
