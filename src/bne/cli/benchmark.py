@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common, screen
+from bne.cli.progress import Phase, progress
 from bne.errors import SettingsError
 from bne.training.scores import RULES, sentence
 from bne.words import duration
@@ -219,13 +220,14 @@ def carry_out(
     split_file: Path | None,
     job: "Job",
     cluster: "Cluster | None",
+    known: "Sequence[Record]",
 ) -> "list[Outcome]":
-    """Carries out the runs; returns those that failed."""
+    """Carries out the runs; returns those that failed. Known records tell how long they take."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from bne.benchmark.execute import execute
     from bne.benchmark.ray import execute_on_ray
+    from bne.training.listeners import ShareDone
 
     console = Console(stderr=True, markup=False, highlight=False)
     readable = images
@@ -240,18 +242,54 @@ def carry_out(
     common.show_notes(inputs)
     for held_out in dict.fromkeys(one.split_by for one in inputs):
         typer.echo(f"Held out for validation: source images, {held_out}.", err=True)
-    outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
-    bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
     # Ray prints on stdout when a worker dies, and that is for the table.
-    with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
-        task = progress.add_task("Training networks", total=len(items))
+    with (
+        redirect_stdout(sys.stderr),
+        progress(*phases(items, known, job.parallel), console=console) as advance,
+    ):
+        share = 0.0  # of a run that is carried out here, told already
+
+        def listener(item: "Item") -> ShareDone:
+            def tell(more: float) -> None:
+                nonlocal share
+                share += more
+                advance(item.row, more)
+
+            return ShareDone(tell)
+
+        here = not cluster and job.parallel == 1
+        outcomes = (
+            execute_on_ray(items, job, cluster)
+            if cluster
+            else execute(items, job, listener if here else None)
+        )
         for outcome in outcomes:
+            advance(outcome.item.row, 1 - share)
+            share = 0.0
             show_outcome(console, outcome)
-            progress.advance(task)
             if outcome.record is None:
                 failed.append(outcome)
     return failed
+
+
+def phases(items: "Sequence[Item]", known: "Sequence[Record]", parallel: int) -> "list[Phase]":
+    """One per row of the table, with how long a run may take: as records say, or its passes."""
+    from bne.benchmark.plan import estimate
+    from bne.training.pace import run_cost
+
+    rows: dict[str, list[Item]] = {}
+    for item in items:
+        rows.setdefault(item.row, []).append(item)
+    targets = {domain for item in items for domain in item.recipe.target}
+    found = []
+    for row, own in rows.items():
+        seconds = estimate(own, known)
+        recipe = own[0].recipe
+        domains = len(recipe.sources) or max(1, len(targets) - len(recipe.target))
+        each = None if seconds is None else seconds / len(own) / parallel
+        found.append(Phase(row, len(own), "runs", each, run_cost(recipe, domains)))
+    return found
 
 
 EPILOG = (
@@ -467,7 +505,7 @@ def benchmark(
             skip_bad=skip_bad,
             allow_gaps=allow_gaps,
         )
-        failed = carry_out(left, inputs, images, split_file, job, cluster)
+        failed = carry_out(left, inputs, images, split_file, job, cluster, known)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
     if known and not (data or any(record for _, record in found)):

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bne.cli import common, screen
+from bne.cli.progress import Phase, progress
 from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from bne.deploy.compare import Difference
     from bne.inspection.evaluate import Accuracies
     from bne.inspection.measures import Measures
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
 
     Shown = tuple[Path | None, Classifier, PreparedImages]
 
 WORSE = 4  # exit code
+MEASURING = 2e-4  # guessed seconds of an image and class, for all draws
 EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sketch"
 
 
@@ -127,12 +130,20 @@ def evaluate(
         _compare(*both, wanted, groups, margin, as_json, classes)
         return
     method, where = model.engine.method, model.engine.device
-    seen = show(method, transform, info.classes, prepared, wanted, where)
-    drawn = numbered([groups[n] for n in seen.numbers.tolist()]) if groups else None
-    shares = accuracies(seen, drawn)
-    chances = info.calibration.probabilities(seen.logits.numpy())
-    place = None if positive is None else info.classes.index(positive)
-    measures = _measure(seen, chances, specificity, place, drawn)
+    total = len(prepared.images.indices_of(wanted))
+    phases = (
+        Phase("Classifying", total),
+        Phase("Measuring", total, seconds=MEASURING * len(info.classes)),
+    )
+    with progress(*phases) as advance:
+        tell = partial(advance, "Classifying")
+        seen = show(method, transform, info.classes, prepared, wanted, where, tell)
+        drawn = numbered([groups[n] for n in seen.numbers.tolist()]) if groups else None
+        shares = accuracies(seen, drawn)
+        chances = info.calibration.probabilities(seen.logits.numpy())
+        place = None if positive is None else info.classes.index(positive)
+        tell = partial(advance, "Measuring")
+        measures = _measure(seen, chances, specificity, place, drawn, tell)
     counts = {} if drawn is None else {d: len(set(drawn[r])) for d, r in seen.rows().items()}
     if scores is not None:
         with rows.file_writer(scores) as write:
@@ -201,7 +212,12 @@ def _show_groups(counts: "dict[str, int]") -> None:
 
 
 def _measure(
-    seen: "Observed", chances: Any, specificity: float, positive: int | None, groups: Any
+    seen: "Observed",
+    chances: Any,
+    specificity: float,
+    positive: int | None,
+    groups: Any,
+    tell: "Tell",
 ) -> "Measures":
     from bne.inspection.measures import measure_domains
 
@@ -212,6 +228,7 @@ def _measure(
         specificity=specificity,
         positive=positive,
         groups=None if groups is None else {d: groups[own] for d, own in places.items()},
+        tell=tell,
     )
 
 
@@ -255,7 +272,10 @@ def _compare(
         Candidate(model.engine.method, model.engine.transform, model.classes, prepared)
         for _, model, prepared in (ours, theirs)
     )
-    found = compare(one, other, domains, ours[1].engine.device, groups)
+    total = 2 * len(ours[2].images.indices_of(domains))
+    with progress(Phase("Classifying", total)) as advance:
+        tell = partial(advance, "Classifying")
+        found = compare(one, other, domains, ours[1].engine.device, groups, tell)
     if as_json:
         parts = {"domains": found.domains, "classes": found.classes}
         report = {

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bne.data.feed import Feed
 from bne.errors import DataError
 from bne.inspection.intervals import share_interval
-from bne.inspection.observe import observe
+from bne.inspection.observe import observe, silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from bne.data.cache import PreparedImages
     from bne.data.transform import EvalTransform
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
     from bne.methods import Method
 
 ALL = "all classes"
@@ -74,6 +74,7 @@ def show(
     prepared: PreparedImages,
     domains: Iterable[str],
     device: torch.device | str = "cpu",
+    tell: Tell = silent,
 ) -> Observed:
     """Shows all images of some domains to a model, in float32.
 
@@ -84,6 +85,7 @@ def show(
         prepared: images labeled with those classes or some of them.
         domains: names of the domains to test on.
         device: device to compute on.
+        tell: is called with how many more images were shown.
 
     Raises:
         DataError: A domain or class is unknown, or a domain has no images, or a class has the name
@@ -93,7 +95,8 @@ def show(
         raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
     members = {domain: prepared.images.indices_of([domain]) for domain in domains}
     feed = Feed(prepared, device)
-    return observe(method, transform, classes, prepared, feed, members, weightings=["uniform"])
+    how: Any = {"weightings": ["uniform"], "tell": tell}
+    return observe(method, transform, classes, prepared, feed, members, **how)
 
 
 def accuracies(seen: Observed, groups: NDArray[np.int64] | None = None) -> Accuracies:

@@ -10,6 +10,7 @@ import numpy as np
 from bne.errors import SettingsError
 from bne.inspection.intervals import mean_wilson, share_interval
 from bne.inspection.numbers import BINS
+from bne.inspection.observe import silent
 from bne.inspection.resampling import image_draws, interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from bne.inspection.observe import Tell
 
     Floats = NDArray[np.float64]
 
@@ -89,15 +92,19 @@ def measure_domains(
     specificity: float = 0.9,
     positive: int | None = None,
     groups: Mapping[str, NDArray[np.int64]] | None = None,
+    tell: Tell = silent,
 ) -> Measures:
-    """Measures several domains; the arguments are those of `measure`, by domain."""
+    """Measures several domains; the arguments are those of `measure`, by domain.
+
+    `tell` is called with how many more images were measured.
+    """
     if truth.keys() != probabilities.keys():
         raise SettingsError("truth and probabilities must be of the same domains.")
     how: dict[str, Any] = {"specificity": specificity, "positive": positive}
-    measured = {
-        name: measure(truth[name], probabilities[name], groups=(groups or {}).get(name), **how)
-        for name in truth
-    }
+    measured = {}
+    for name, own in truth.items():
+        measured[name] = measure(own, probabilities[name], groups=(groups or {}).get(name), **how)
+        tell(len(own))
     return Measures(measured, tuple(n for n in truth if unbalanced(np.bincount(truth[n]).tolist())))
 
 
