@@ -90,7 +90,7 @@ def test_an_interrupted_run_goes_on_where_it_was(job: Job, monkeypatch: pytest.M
                 if epoch.phase == "train":
                     os.kill(os.getpid(), signal.SIGTERM)
 
-        return real(*arguments, **options, listeners=[Stop()])
+        return real(*arguments, **{**options, "listeners": [Stop()]})
 
     monkeypatch.setattr(engine, "run", interrupted)
     with pytest.raises(Interrupted, match=r"^Training was interrupted; the same command"):

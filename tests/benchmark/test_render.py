@@ -2,15 +2,17 @@
 
 import csv
 import io
+from contextlib import redirect_stdout
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from bne.benchmark import render
 from bne.benchmark.render import Grid, grid
-from bne.benchmark.tables import accuracy_table, find_records
+from bne.benchmark.tables import Table, accuracy_table, find_records
+from bne.cli.screen import show_table
 from bne.training.scores import RULES
 from tests.benchmark.examples import item, record
 from tests.benchmark.test_tables import PAPER
@@ -52,17 +54,19 @@ def printed(tables):
     notes = ["Initial weights: resnet18_imagenet & <others>."]
     return {
         "md": render.markdown(grid(tables, notes)),
-        "tex": render.latex(grid(tables, notes)),
+        "tex": render.latex(grid(tables[:1], notes)),
         "html": render.html(grid(tables, notes)),
         "csv": render.comma_separated(tables),
-        "txt": on_terminal(grid(tables[:1], notes)),
+        "txt": on_terminal(render.by_target(tables[0])),
     }
 
 
 def on_terminal(one: Grid) -> str:
-    console = Console(width=100, file=io.StringIO(), color_system=None)
-    console.print(render.terminal(one))
-    return console.file.getvalue()
+    said = io.StringIO()
+    with redirect_stdout(said), pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "50")
+        show_table(one.head, one.rows, one.title)
+    return said.getvalue()
 
 
 @pytest.mark.parametrize("form", ["md", "tex", "html", "csv", "txt"])
@@ -105,7 +109,8 @@ def test_html_is_well_formed_and_needs_nothing_else(printed: dict[str, str]) -> 
 
 
 def test_names_are_text_in_every_format() -> None:
-    evil = Grid("<b>[red]a|b", ("", "", "x_y"), (("50% & <i>", "[bold]", "\\{$"),), ("#1 ~ ^",))
+    rows = (("50% & <i>", "[bold]", "\\{$"), ("", "b", "1"))
+    evil = Grid("<b>[red]a|b", ("", "", "x_y"), rows, ("#1 ~ ^",))
     page = render.html(evil)
     assert "<b>" not in page
     assert "<i>" not in page
@@ -117,3 +122,19 @@ def test_names_are_text_in_every_format() -> None:
     shown = on_terminal(evil)
     assert "[red]" in shown
     assert "[bold]" in shown
+
+
+def test_latex_has_a_label_and_the_best_of_each_column_in_bold(tables) -> None:
+    text = render.latex(grid(tables[:1]))
+    assert text.count("rule\n") == 3  # of booktabs: top, mid and bottom
+    assert r"\label{tab:sota}" in text
+    lines = {line.split(" & ")[0]: line for line in text.splitlines() if " & ours, last & " in line}
+    assert r"\textbf{78.0 $\pm$ 2.0 ($-$1.0)}" in lines["BNE"]
+    assert "textbf" not in lines["DeepAll"]
+    assert [line for line in text.splitlines() if "oracle" in line] == []
+    assert render.latex(grid([beside_nothing(tables[0])])).count("&") < text.count("&") / 2
+
+
+def beside_nothing(table: Table) -> Table:
+    rows = [replace(row, paper={}) for row in table.rows if row.cells]
+    return replace(table, rows=tuple(rows))

@@ -14,6 +14,7 @@ import pytest
 from bne.benchmark.records import read
 from tests.benchmark.test_ray import figures
 from tests.cli.command import SETTINGS, bne, refusal
+from tests.docs.pages import ROOT
 from tests.pictures import write_pictures
 
 
@@ -104,11 +105,31 @@ def test_a_link_to_a_report_stays_one(tmp_path: Path) -> None:
 
 
 def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    said = bne("benchmark", "--out", tmp_path, "--table", "sota-pacs-resnet18").out
-    masf = next(line for line in said.splitlines() if "MASF" in line)
-    cells = [cell.strip() for cell in masf.split("│")[1:-1]]
-    assert cells == ["MASF", "paper", "80.3", "77.1", "94.99", "71.69", "79.2", "81.0", "1.01"]
+    for width in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        table = ("--table", "sota-pacs-resnet18", "--rule", "last")
+        said = bne("benchmark", "--out", tmp_path, *table).out
+        lines = said.splitlines()
+        assert max(map(len, lines)) <= width
+        top = next(number for number, line in enumerate(lines) if "MASF" in line)
+        end = lines[top].index("MASF") + len("MASF")
+        masf = [line[:end].split()[-1] for line in lines[top + 2 : top + 16]]
+        paper = ["80.3", "77.1", "94.99", "71.69", "79.2", "81.0", "1.01"]
+        assert [one for one in masf if one not in "–…"] == paper
+
+
+def test_other_settings_than_those_recorded_are_named() -> None:
+    records = ROOT / "results/pacs-resnet18/tables.jsonl"
+    command = ("benchmark", "--records", records)
+    table = (*command, "--table", "ablation-pacs-resnet18", "--recipe", "pacs-resnet18-standard")
+    said = refusal(*table)
+    assert "none with these settings" in said
+    assert "differ in weights alone; add --weights resnet18_imagenet.safetensors." in said
+    weights = ("--weights", "resnet18_imagenet.safetensors")
+    assert "76.2" in bne(*table, *weights).out
+    said = refusal(*table, *weights, "--set", "per_domain=18", "--set", "accumulate=2")
+    assert "differ in per_domain and accumulate alone; add --set per_domain=16 --set" in said
+    assert "they are of bne" in refusal(*command, "--benchmark", "pacs", "--methods", "head-only")
 
 
 def test_a_report_that_cannot_be_made_stops_before_training(

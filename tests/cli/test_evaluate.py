@@ -77,19 +77,27 @@ def test_balanced_accuracy_leads_where_classes_are_unbalanced(
     said = bne("evaluate", trained[0], "--data", data, "--positive", "dog").out
     assert "Balanced accuracy leads: in photo the largest class" in said
     titles = next(line for line in said.splitlines() if "AUROC" in line)
-    assert titles.index("balanced accuracy") < titles.index(" accuracy ")
+    assert titles.index("balanced accuracy") < titles.index("  accuracy ")
     assert "of the class dog" in said
-    assert "–" in next(line for line in said.splitlines()[-9:] if "sketch" in line)
+    assert " – " in next(line for line in said.splitlines() if line.startswith("sketch"))
 
 
-def test_the_table_says_which_domains_were_seen(data: Path, trained: Trained) -> None:
+def test_the_table_says_which_domains_were_seen_and_fits_the_terminal(
+    data: Path, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run_folder, score = trained
-    output = bne("evaluate", run_folder, "--data", data, "--domains", "photo,art").out
-    assert "art, seen in training" in output
-    assert "photo, seen" not in output
-    assert "sketch, seen" not in output
-    assert f"{100 * score['correct'] / score['images']:.1f}" in output
-    assert "95 % bootstrap intervals" in output
+    command = ("evaluate", run_folder, "--data", data, "--domains", "art,photo")
+    names = [line.split("  ")[0] for line in bne(*command).out.splitlines()]
+    assert names.index("photo") + 1 == names.index("art, seen")  # the unseen one first
+    assert not {"sketch", "sketch, seen"} & set(names)
+    share = f"{100 * score['correct'] / score['images']:.1f} ("
+    for width in ("60", "80", "120"):
+        monkeypatch.setenv("COLUMNS", width)
+        lines = bne(*command, "--branches", "--classes").out.splitlines()
+        assert max(map(len, lines)) <= int(width)
+        assert any(line.startswith("photo ") and share in line for line in lines)
+        shown = " ".join(lines)
+        assert all(name in shown for name in ("nearest", "uniform", "branch", "cat", "dog"))
 
 
 def test_images_that_cannot_be_read_are_named_or_left_out(

@@ -8,6 +8,7 @@ from sklearn import metrics
 
 from bne.errors import SettingsError
 from bne.inspection import measures, resampling
+from bne.inspection.intervals import mean_wilson, wilson
 from bne.inspection.measures import NAMES, Measure, Measures, measure, measure_domains
 
 
@@ -89,14 +90,22 @@ def test_intervals_are_those_of_drawing_images_anew(monkeypatch) -> None:
 def test_no_draw_lacks_a_rare_class() -> None:
     truth = np.array([0] * 12 + [1] * 3)
     found = measure(truth, np.tile([0.9, 0.1], (15, 1)))  # the rare class is never found
-    assert found["balanced_accuracy"] == Measure(50, 50, 50)
+    balanced = found["balanced_accuracy"]
+    assert balanced.value == 50
+    assert (balanced.low, balanced.high) == mean_wilson([1, 0], [12, 3])
+    assert found["macro_f1"].low is None  # all draws give the same
     assert found["accuracy"].low < 80 < found["accuracy"].high
 
 
 def test_what_one_class_does_not_define_is_none() -> None:
     found = measure(np.zeros(5, int), np.tile([0.7, 0.3], (5, 1)))
     assert [name for name, own in found.items() if own is None] == list(NAMES[3:6])
-    assert found["balanced_accuracy"] == Measure(100, 100, 100)
+    assert found["balanced_accuracy"] == found["accuracy"] == Measure(100, *wilson(1, 5))
+    groups = measure(
+        np.zeros(5, int), np.tile([0.7, 0.3], (5, 1)), groups=np.array([0, 0, 1, 1, 2])
+    )
+    assert groups["accuracy"] == Measure(100, *wilson(1, 3))
+    assert str(groups["balanced_accuracy"]) == "100.0"
     assert Measures({"here": found}, ()).worst.keys() == set(NAMES) - set(NAMES[3:6])
 
 

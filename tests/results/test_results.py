@@ -8,6 +8,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from scipy.stats import ttest_1samp
 
 from tests.docs.pages import ROOT
 
@@ -100,6 +101,16 @@ def test_the_main_table(page: str) -> None:
     deepall, bne = scores("deepall"), scores("bne")
     gain = cells({run: bne[run] - deepall[run] for run in bne}, "+")[-1]
     assert rows(page, "The paper's comparisons")["BNE (c) > DeepAll"][0] == gain
+
+
+def test_a_comparison_is_decided_by_students_test_over_its_seeds(
+    make: Any, records: list[Any]
+) -> None:
+    found = make.comparisons(records)
+    assert {one["verdict"] for one in found} >= {"confirmed", "undecided"}
+    for one in found:
+        sure = ttest_1samp(list(one["ours"].values.values()), 0).pvalue < 0.05
+        assert sure or one["verdict"] == "undecided", one["name"]
 
 
 def test_strong_augmentation_has_the_newest_sound_statistics(make: Any, records: list[Any]) -> None:

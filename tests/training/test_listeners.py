@@ -29,7 +29,8 @@ RESULT = Result(RECIPE.to_dict(), {}, [], SCORES, "float32", "unseen")
 
 
 def start(folder: Path, first_step: int = 0) -> Start:
-    inputs = SimpleNamespace(recipe=RECIPE)
+    images = {"splits": {"art": (), "photo": ()}, "validation": {"art": [1, 2], "photo": [3, 4]}}
+    inputs = SimpleNamespace(recipe=RECIPE, train={}, target={"sketch": [5]}, **images)
     return Start(inputs, folder, "cpu", "float32", 2, steps=6, first_step=first_step)
 
 
@@ -57,6 +58,7 @@ def test_lines_say_where_a_run_stands(tmp_path: Path) -> None:
         epoch("train", 2, "distance training"),
         epoch("train", 2, "distance training", "exact"),
     ) == [
+        "Training: head 1 epoch, warm-up 1 epoch, distance training 1 epoch, 2 steps each.",
         f"head 1/1: loss 0.500, {numbers}, less than a minute left",
         f"train 1/2, warm-up: loss 0.500, {numbers}, less than a minute left",
         f"train 2/2, distance training: loss 0.250, {numbers}",
@@ -64,28 +66,31 @@ def test_lines_say_where_a_run_stands(tmp_path: Path) -> None:
     ]
 
 
-def test_the_time_left_counts_only_what_this_run_did(tmp_path: Path, monkeypatch) -> None:
-    now = iter([100.0, 400.0])
-    monkeypatch.setattr("bne.training.listeners.time.monotonic", lambda: next(now))
-    (line,) = lines(start(tmp_path, first_step=3), epoch("train", 1))
-    assert "about 10 min left" in line  # 300 s for 1 step, 2 to go
+def test_the_time_left_is_told_by_stage(tmp_path: Path) -> None:
+    one = replace(epoch("train", 1, "warm-up"), seconds=600.0)
+    (_, line) = lines(start(tmp_path), one)
+    # Nothing goes back through the network in the head's phase; a mixture is three passes.
+    assert line.endswith("about 33 min left (head 3 min, distance training 30 min)")
 
 
 def test_a_run_resumed_after_an_early_stop_has_only_exact_statistics_left(tmp_path: Path) -> None:
-    (line,) = lines(start(tmp_path, first_step=4), epoch("train", 1, statistics="exact"))
+    (_, line) = lines(start(tmp_path, first_step=4), epoch("train", 1, statistics="exact"))
     assert line.startswith("train 1/2, exact statistics: loss")
     assert "left" not in line
 
 
 def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_path: Path) -> None:
     out = io.StringIO()
-    console = Console(file=out, width=140, force_terminal=True, color_system=None)
+    console = Console(file=out, width=80, force_terminal=True, color_system=None)
+    now = [0.0]
 
     def fail() -> None:
-        with closing(ProgressBar(console)) as bar:
-            bar.started(start(tmp_path, first_step=3))
-            bar.finished_epoch(epoch("head", 1))
-            bar.stepped(Step("train", 1, "warm-up", 2, 2, 4, 0.25, 1e-3, 99.0))
+        with closing(ProgressBar(console, lambda: now[0])) as bar:
+            bar.started(start(tmp_path))
+            now[0] = 1.0
+            bar.finished_epoch(epoch("head", 1, "head"))
+            now[0] = 601.0
+            bar.stepped(Step("train", 1, "warm-up", 1, 2, 3, 0.25, 1e-3, 99.0, 600.0))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -93,6 +98,7 @@ def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_pat
     shown = out.getvalue()
     assert "train 1/2, warm-up" in shown
     assert "loss 0.250, 99 images/s, validation 75.0 %" in shown
+    assert "70 min left (warm-up 10 min)" in shown
     console.print("afterwards")
     assert out.getvalue().endswith("afterwards\n")  # the bar no longer redraws itself
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bne.benchmark.plan import Item
     from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet, Way
+    from bne.training.events import Listener
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -119,14 +120,14 @@ class Outcome:
     problem: str = ""
 
 
-def attempt(item: Item, job: Job) -> Outcome:
+def attempt(item: Item, job: Job, listeners: Sequence[Listener] = ()) -> Outcome:
     """One run, recorded; what goes wrong becomes a problem, with a traceback beside its folder."""
     folder = run_folder(item, job.out)
     folder.parent.mkdir(parents=True, exist_ok=True)
     report = folder.with_name(f"{folder.name}.error")
     try:
         with alone_with(folder):
-            record = finished(read(job.records), item) or _run(item, job, folder)
+            record = finished(read(job.records), item) or _run(item, job, folder, listeners)
         report.unlink(missing_ok=True)
         return Outcome(item, record)
     except Interrupted as error:
@@ -145,7 +146,7 @@ def run_folder(item: Item, out: Path) -> Path:
     return out / f"{row}_{target}_{item.recipe.seed}_{of.hexdigest()[:16]}"
 
 
-def _run(item: Item, job: Job, folder: Path) -> Record:
+def _run(item: Item, job: Job, folder: Path, listeners: Sequence[Listener]) -> Record:
     from bne.data.splits import official_split
     from bne.inspection.analysis import analyse
     from bne.recipes.inputs import Inputs
@@ -163,6 +164,7 @@ def _run(item: Item, job: Job, folder: Path) -> Record:
         prepared,
         folder,
         device=job.device,
+        listeners=listeners,
         analyse=analyse if wanted else None,
         resume=True,
     )
@@ -209,17 +211,24 @@ DIED = "its process died, perhaps for lack of memory"
 STOPPED = "Stopped; what was done is saved, and the same command goes on."
 
 
-def execute(items: Sequence[Item], job: Job) -> Iterator[Outcome]:
+def execute(
+    items: Sequence[Item], job: Job, listener: Callable[[Item], Listener] | None = None
+) -> Iterator[Outcome]:
     """Carries out runs and yields how each ended; one that fails does not stop the others.
 
     A run that was interrupted before is continued from its folder.
+
+    Args:
+        items: the runs.
+        job: how they are carried out.
+        listener: makes what hears how a run goes on; only of runs one after another.
 
     Raises:
         Interrupted: Ctrl-C or SIGTERM; what the runs at work had done is saved.
     """
     if job.parallel == 1:
         for item in items:
-            yield attempt(item, job)
+            yield attempt(item, job, [listener(item)] if listener else ())
     else:
         with _interrupted_by_signals():
             work = partial(attempt, job=job)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.plan import Item, kind
 from bne.benchmark.reference import SUMMARIES
 from bne.benchmark.tables import LEANING, accuracy_table, signed, uneven_targets
+from bne.inspection.intervals import margin
 from bne.recipes.schema import Recipe
 from bne.training.events import ACCURACY, BALANCED
 from bne.words import counted
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from bne.benchmark.tables import Cell, Found
     from bne.training.events import Measure
     from bne.training.scores import Rule
-
-COVERAGE = 0.95
 
 
 @dataclass(frozen=True)
@@ -41,13 +40,8 @@ class Interval:
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
         """Of figures, one per domain."""
-        mean, count = fmean(values), len(values)
-        if count < 2:
-            return cls(mean, None, None)
-        from scipy.special import stdtrit  # type: ignore[import-untyped]
-
-        half = float(stdtrit(count - 1, (1 + COVERAGE) / 2)) * stdev(values) / count**0.5
-        return cls(mean, mean - half, mean + half)
+        mean, half = fmean(values), margin(values)
+        return cls(mean, None, None) if half is None else cls(mean, mean - half, mean + half)
 
 
 @dataclass(frozen=True)

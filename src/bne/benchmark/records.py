@@ -152,6 +152,25 @@ def finished(records: Iterable[Record], item: Item) -> Record | None:
     return next((record for record in usable if item.identity.may_be(record.identity)), None)
 
 
+def nearest(
+    records: Iterable[Record], items: Iterable[Item]
+) -> tuple[list[Record], dict[str, Any]]:
+    """Records that differ from planned runs of their method in the fewest settings, and these.
+
+    Targets, sources and seeds do not count. The settings are as the records have them.
+    """
+    kinds = {item.recipe.method: item.identity for item in items}
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if own := kinds.get(record.settings["method"]):
+            unlike = own.unlike(record.identity, "target", "sources", "seed")
+            found.setdefault(json.dumps(unlike), []).append(record)
+    if not found:
+        return [], {}
+    fewest = min(found, key=lambda key: (len(json.loads(key)), -len(found[key])))
+    return found[fewest], json.loads(fewest)
+
+
 def outdated(records: Iterable[Record], items: Iterable[Item]) -> list[Record]:
     """Records of planned runs, but for how statistics were measured: by an earlier version."""
     measured = [item.settings for item in items if "statistics" in item.settings]

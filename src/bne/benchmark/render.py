@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from dataclasses import dataclass
 from html import escape
 from itertools import product
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_CLASS, AVERAGE_DEEPALL, AVERAGE_DOMAIN, GAIN
 from bne.benchmark.reference import tables as paper_tables
@@ -27,8 +28,6 @@ from bne.words import listed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rich.table import Table as RichTable
-
     from bne.benchmark.reference import PaperTable
     from bne.benchmark.tables import Found, Row, Table
     from bne.recipes.files import Experiment
@@ -41,6 +40,7 @@ LATENT = {
     "similarity": "Mean 1 / distance of a row's training images to each domain, in percent of the "
     "row: its scale is arbitrary.",
 }
+BRACKETS = "In brackets: the difference from the paper's figure."
 HEADS = {
     AVERAGE_DEEPALL: "Avg. DA",
     AVERAGE: "Avg.",
@@ -59,12 +59,15 @@ class Grid:
         head: names of the columns.
         rows: texts; the first column names the row and is empty where it goes on.
         notes: sentences to go with it.
+        best: places of the best accuracies of each column, row and column: ours under each rule,
+            and the paper's.
     """
 
     title: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 def result_tables(
@@ -140,18 +143,39 @@ def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
     """
     first = next((table for table in tables if table.measure != BALANCED), tables[0])
     lines: list[tuple[str, ...]] = []
+    figures: list[list[float | None]] = []
     # One rule alone has rows of networks that lean.
     for name in dict.fromkeys(row.name for table in tables for row in table.rows):
         rows = [(table, row) for table in tables for row in table.rows if row.name == name]
-        texts = [(_whose(table), *_ours(row, table.columns)) for table, row in rows if row.cells]
+        ours = [(table, row) for table, row in rows if row.cells]
+        texts = [(_whose(table), *_ours(row, table.columns)) for table, row in ours]
+        figures += [[row.cells.get(c, Cell({}, 0)).mean for c in t.columns] for t, row in ours]
         paper = next((row for _, row in rows if row.paper), rows[0][1])
         if paper.paper:
             texts.append(("paper", *(_printed(paper, column) for column in first.columns)))
+            figures.append([paper.paper.get(column) for column in first.columns])
         names = (name, *[""] * (len(texts) - 1))
         lines += [(own, *text) for own, text in zip(names, texts, strict=True)]
     head = ("", "", *(HEADS.get(column, column) for column in first.columns))
     meanings = dict.fromkeys(sentence(table.rule) for table in tables)
-    return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)))
+    best = _best([line[1] for line in lines], figures, first) if first.measure else frozenset()
+    return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)), best)
+
+
+def _best(
+    whose: Sequence[str], figures: Sequence[Sequence[float | None]], table: Table
+) -> frozenset[tuple[int, int]]:
+    """Places in a grid of the largest figures of each column among the rows of the same kind."""
+    found = set()
+    for kind, (place, column) in product(dict.fromkeys(whose), enumerate(table.columns)):
+        rows = [number for number, own in enumerate(whose) if own == kind]
+        known = {number: figures[number][place] for number in rows}
+        digits = 2 if column == GAIN else 1  # as they are shown
+        known = {number: round(one, digits) for number, one in known.items() if one is not None}
+        if column != AVERAGE_DEEPALL and len(known) > 1:
+            most = max(known.values())
+            found |= {(number, place + 2) for number, one in known.items() if one == most}
+    return frozenset(found)
 
 
 def _whose(table: Table) -> str:
@@ -179,10 +203,11 @@ def _printed(row: Row, column: str) -> str:
 def _explanations(table: Table) -> list[str]:
     cells = [cell for row in table.rows for cell in row.cells.values()]
     sentences = []
-    if any(cell.error is not None for cell in cells):
-        sentences.append("Mean ± standard error over seeds.")
+    if counts := sorted({len(cell.values) for cell in cells if cell.error is not None}):
+        seeds = " or ".join(map(str, counts))
+        sentences.append(f"Mean ± standard error over {seeds} seeds.")
     if any(row.cells and row.paper for row in table.rows):
-        sentences.append("In brackets: the difference from the paper's figure.")
+        sentences.append(BRACKETS)
     if any(row.name.endswith(LEANING) for row in table.rows):
         sentences.append(f"Leaning on each image's own statistics: by {SHARE_RULE}.")
     if any(not cell.complete for cell in cells):
@@ -228,17 +253,27 @@ _LATEX = str.maketrans(
 
 
 def latex(grid: Grid) -> str:
-    """A `table` environment; needs no package."""
+    """A `table` environment, with a label and the best figures in bold; needs booktabs."""
+    several = len({row[1] for row in grid.rows}) > 1  # ours beside the paper's, for instance
+    shown = [place for place in range(len(grid.head)) if several or place != 1]
 
-    def line(texts: Iterable[str]) -> str:
-        return f"{' & '.join(text.translate(_LATEX) for text in texts)} \\\\\n"
+    def line(texts: Sequence[str], number: int | None = None) -> str:
+        cells = [
+            f"\\textbf{{{text}}}" if (number, place) in grid.best else text
+            for place in shown
+            for text in [texts[place].translate(_LATEX)]
+        ]
+        return f"{' & '.join(cells)} \\\\\n"
 
     caption = " ".join((f"{grid.title}.", *grid.notes)).translate(_LATEX)
+    label = re.sub(r"[^\w-]+", "-", grid.title).strip("-")
+    lines = "".join(line(row, number) for number, row in enumerate(grid.rows))
     return (
+        "% \\usepackage{booktabs}\n"
         "\\begin{table}\n\\centering\n"
-        f"\\caption{{{caption}}}\n"
-        f"\\begin{{tabular}}{{ll{'r' * (len(grid.head) - 2)}}}\n\\hline\n"
-        f"{line(grid.head)}\\hline\n{''.join(map(line, grid.rows))}\\hline\n"
+        f"\\caption{{{caption}}}\n\\label{{tab:{label}}}\n"
+        f"\\begin{{tabular}}{{{'l' * (1 + several)}{'r' * (len(grid.head) - 2)}}}\n\\toprule\n"
+        f"{line(grid.head)}\\midrule\n{lines}\\bottomrule\n"
         "\\end{tabular}\n\\end{table}\n"
     )
 
@@ -273,18 +308,20 @@ def html(grid: Grid) -> str:
 """
 
 
-def terminal(grid: Grid) -> RichTable:
-    """For `rich.console.Console.print`."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(grid.title), caption=Text("\n".join(grid.notes)))
-    for number, head in enumerate(grid.head):
-        justify: Literal["left", "right"] = "right" if number > 1 else "left"
-        table.add_column(Text(head), justify=justify, no_wrap=number < 2)
-    for row in grid.rows:
-        table.add_row(*map(Text, row))
-    return table
+def by_target(table: Table) -> Grid:
+    """The same for a terminal: a row per target, a column per method; the paper's figure below."""
+    head = ("", *(row.name for row in table.rows))
+    lines: list[tuple[str, ...]] = []
+    for column in table.columns:
+        cells = [row.cells.get(column, Cell({}, 0)) for row in table.rows]
+        name = HEADS.get(column, column)
+        if any(row.cells for row in table.rows):
+            lines.append((name, *map(str, cells)))
+            name = "  paper"
+        if any(column in row.paper for row in table.rows):
+            lines.append((name, *(_printed(row, column) for row in table.rows)))
+    of = _whose(table) if any(row.cells for row in table.rows) else "paper"
+    return Grid(f"{table.name}: {of}", head, tuple(lines))
 
 
 def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:
@@ -307,6 +344,7 @@ def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:
                     "paper": paper,
                     "difference": None if mean is None or paper is None else mean - paper,
                     "measure": table.measure,
+                    "margin": cell.margin,
                 }
             )
     return found

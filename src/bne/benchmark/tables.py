@@ -18,6 +18,7 @@ from bne.benchmark.reference import (
     PaperRow,
     PaperTable,
 )
+from bne.inspection.intervals import margin
 from bne.methods.method import find
 from bne.training.events import ACCURACY, Leaning, scores_from_dict
 from bne.training.scores import choose_leaning, pooled
@@ -61,6 +62,16 @@ class Cell:
         return stdev(self.values.values()) / count**0.5 if count > 1 else None
 
     @property
+    def margin(self) -> float | None:
+        """Half the width of the mean's 95 % interval, Student's t over the seeds: at least two."""
+        return margin(list(self.values.values()))
+
+    @property
+    def clear(self) -> bool:
+        """Whether a difference is one: its 95 % interval does not hold 0."""
+        return self.mean is not None and self.margin is not None and abs(self.mean) > self.margin
+
+    @property
     def complete(self) -> bool:
         """Whether every planned seed is there."""
         return len(self.values) >= self.planned
@@ -100,6 +111,10 @@ class Gain(Cell):
     @property
     def error(self) -> None:
         """The paper's tables give none."""
+
+    @property
+    def margin(self) -> None:
+        """None either: its values are averages, not gains."""
 
     def difference(self, other: float, *, digits: int = 2) -> str:
         """As of any figure, with one more digit."""

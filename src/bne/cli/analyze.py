@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bne.cli import common
+from bne.cli.progress import Phase, progress
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from bne.inspection.analysis import Analysis
     from bne.training.folder import Training
 
+MAPPED = ("first", "middle", "last")  # layers, unless others are asked for
+A_MAP, A_POINT = 2.0, 0.01  # guessed seconds of a map, and of each point on it
+WRITING = 10.0  # guessed seconds
 EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
 
 
@@ -47,8 +52,6 @@ def analyze(
     The folder gets index.html, which needs nothing else, analysis.json, and every figure as PNG
     and PDF. A run that is not finished gets a page of what there is.
     """
-    from rich.console import Console
-
     from bne.errors import DataError
 
     try:
@@ -88,7 +91,7 @@ def analyze(
         )
         analysis = replace(analysis, data=data.name, network=network)
     folder.mkdir(parents=True, exist_ok=True)
-    with Console(stderr=True).status("Writing the report"):
+    with progress(Phase("Writing the report", 1, seconds=WRITING)):
         files = write_report(folder, analysis, training)
     if as_json:
         numbers = analysis.to_dict() if analysis else {"left_out": [NO_NETWORK]}
@@ -118,11 +121,9 @@ def _look(
     skip_bad: bool,
 ) -> "Analysis":
     """Shows images to a model; what could not be written later fails first."""
-    from rich.console import Console
-
     from bne.data.sources import open_images
     from bne.data.splits import official_split
-    from bne.inspection.analysis import analyse_images
+    from bne.inspection.analysis import POINTS, analyse_images
     from bne.training.folder import held_out_images
     from bne.training.model_folder import load_model
 
@@ -142,7 +143,11 @@ def _look(
     split_file = official_split(data)
     held_out, unknown = held_out_images(training, info.domains, prepared.images, split_file)
     folder.mkdir(parents=True, exist_ok=True)
-    with Console(stderr=True).status("Looking at images"):
+    total = sum(min(images, len(prepared.images.indices_of([domain]))) for domain in wanted)
+    maps = 1 + len(layers or MAPPED)
+    seconds = A_MAP + A_POINT * min(total, POINTS)
+    phases = Phase("Looking at images", total), Phase("Drawing maps", maps, "maps", seconds)
+    with progress(*phases) as advance:
         analysis = analyse_images(
             method.to(where),
             transform,
@@ -154,6 +159,8 @@ def _look(
             held_out=held_out,
             seed=seed,
             device=where,
+            after_images=partial(advance, "Looking at images"),
+            after_map=partial(advance, "Drawing maps"),
         )
     if unknown:
         analysis.numbers["left_out"].append(unknown)

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
+from bne.cli.progress import Phase, progress
+from bne.errors import SettingsError
 from bne.training.scores import RULES, sentence
 from bne.words import duration
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from bne.benchmark.execute import Job, Outcome
     from bne.benchmark.plan import Item
     from bne.benchmark.ray import Cluster
+    from bne.benchmark.records import Record
     from bne.benchmark.tables import Found
     from bne.data.images import ImageSet
     from bne.recipes.files import Experiment
@@ -103,20 +106,52 @@ def show_table(
         return
     grid = result_grid(experiment, found, rules)
     if form == "terminal":
-        from rich.console import Console
-
-        # However narrow the terminal: a figure that is cut short is another figure.
-        Console(highlight=False, width=10_000).print(render.terminal(grid))
-        for one in expected:
-            typer.echo(one)
+        by_target = [grid] if experiment.analysis else map(render.by_target, tables)
+        for one in by_target:
+            screen.show_table(one.head, one.rows, one.title)
+        notes = (note for note in grid.notes if experiment.analysis or note != render.BRACKETS)
+        screen.show_text(" ".join(notes), *expected)
         return
     texts = {
         "md": lambda: render.markdown(grid),
-        "latex": lambda: render.latex(grid),
+        # A paper's table has one rule.
+        "latex": lambda: render.latex(result_grid(experiment, found, rules[:1])),
         "html": lambda: render.html(grid),
         "csv": lambda: render.comma_separated(tables),
     }
     typer.echo(texts[form](), nl=False)
+
+
+def explain_absence(file: Path, records: "Sequence[Record]", items: "Sequence[Item]") -> str:
+    """Why none of the records is of a plan, and what to add to see the nearest.
+
+    Args:
+        file: file of the records.
+        records: all of them, at least one.
+        items: of the plan, none of which is among them.
+    """
+    from bne.benchmark.records import nearest
+    from bne.words import counted, listed
+
+    near, unlike = nearest(records, items)
+    start = f"{file} has {counted(len(records), 'run')}, none with these settings"
+    if not near:
+        methods = listed(sorted({str(record.settings["method"]) for record in records}))
+        return f"{start}: they are of {methods}; name such a method (--methods)."
+    if not unlike:
+        return f"{start}: {len(near)} have other targets, seeds, weights or images."
+    options = {
+        key: f"--weights {value}" if key == "weights" and value else f"--set {key}={_yaml(value)}"
+        for key, value in unlike.items()
+        if key != "statistics"  # of an earlier version, which no setting brings back
+    }
+    many = ", or another --recipe" if len(options) > 1 else ""
+    add = f"; add {' '.join(options.values())}{many}" if options else ""
+    return f"{start}; {len(near)} of them differ in {listed(unlike)} alone{add}."
+
+
+def _yaml(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def check_report(file: Path) -> None:
@@ -185,13 +220,14 @@ def carry_out(
     split_file: Path | None,
     job: "Job",
     cluster: "Cluster | None",
+    known: "Sequence[Record]",
 ) -> "list[Outcome]":
-    """Carries out the runs; returns those that failed."""
+    """Carries out the runs; returns those that failed. Known records tell how long they take."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
     from bne.benchmark.execute import execute
     from bne.benchmark.ray import execute_on_ray
+    from bne.training.listeners import ShareDone
 
     console = Console(stderr=True, markup=False, highlight=False)
     readable = images
@@ -206,18 +242,54 @@ def carry_out(
     common.show_notes(inputs)
     for held_out in dict.fromkeys(one.split_by for one in inputs):
         typer.echo(f"Held out for validation: source images, {held_out}.", err=True)
-    outcomes = execute_on_ray(items, job, cluster) if cluster else execute(items, job)
-    bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     failed = []
     # Ray prints on stdout when a worker dies, and that is for the table.
-    with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
-        task = progress.add_task("Training networks", total=len(items))
+    with (
+        redirect_stdout(sys.stderr),
+        progress(*phases(items, known, job.parallel), console=console) as advance,
+    ):
+        share = 0.0  # of a run that is carried out here, told already
+
+        def listener(item: "Item") -> ShareDone:
+            def tell(more: float) -> None:
+                nonlocal share
+                share += more
+                advance(item.row, more)
+
+            return ShareDone(tell)
+
+        here = not cluster and job.parallel == 1
+        outcomes = (
+            execute_on_ray(items, job, cluster)
+            if cluster
+            else execute(items, job, listener if here else None)
+        )
         for outcome in outcomes:
+            advance(outcome.item.row, 1 - share)
+            share = 0.0
             show_outcome(console, outcome)
-            progress.advance(task)
             if outcome.record is None:
                 failed.append(outcome)
     return failed
+
+
+def phases(items: "Sequence[Item]", known: "Sequence[Record]", parallel: int) -> "list[Phase]":
+    """One per row of the table, with how long a run may take: as records say, or its passes."""
+    from bne.benchmark.plan import estimate
+    from bne.training.pace import run_cost
+
+    rows: dict[str, list[Item]] = {}
+    for item in items:
+        rows.setdefault(item.row, []).append(item)
+    targets = {domain for item in items for domain in item.recipe.target}
+    found = []
+    for row, own in rows.items():
+        seconds = estimate(own, known)
+        recipe = own[0].recipe
+        domains = len(recipe.sources) or max(1, len(targets) - len(recipe.target))
+        each = None if seconds is None else seconds / len(own) / parallel
+        found.append(Phase(row, len(own), "runs", each, run_cost(recipe, domains)))
+    return found
 
 
 EPILOG = (
@@ -433,9 +505,11 @@ def benchmark(
             skip_bad=skip_bad,
             allow_gaps=allow_gaps,
         )
-        failed = carry_out(left, inputs, images, split_file, job, cluster)
+        failed = carry_out(left, inputs, images, split_file, job, cluster, known)
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
+    if known and not (data or any(record for _, record in found)):
+        raise SettingsError(explain_absence(file, known, items))
     show_table(experiment, found, rules, output.value, as_json, failed)
     if report:
         write_report(report, experiment, found, failed)

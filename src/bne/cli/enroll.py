@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from bne.cli import common
+from bne.cli.progress import Phase, counted, progress
 
 ENROLL = "Example: bne enroll model.bne photos --name river --out river.bne"
 FORGET = "Example: bne forget model.bne river --out model-without.bne"
@@ -41,7 +42,11 @@ def enroll(
 
     common.check_file(out, "--out")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
-    made = api.load(model, device).enroll(name, pictures, recenter=recenter)
+    loaded = api.load(model, device)
+    reads = Phase("Measuring", 2 * len(pictures))  # once for the branch, once for what is usual
+    with progress(reads) as advance:
+        images_read = counted(pictures, lambda: advance(reads.name, 1))
+        made = loaded.enroll(name, images_read, recenter=recenter)
     made.save(out)
     typer.echo(f"{out}: {', '.join(made.domains)}; {name} from {len(pictures)} images.")
 

@@ -2,12 +2,14 @@
 
 import json
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
+from bne.cli.progress import Phase, progress
 from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
@@ -19,11 +21,12 @@ if TYPE_CHECKING:
     from bne.deploy.compare import Difference
     from bne.inspection.evaluate import Accuracies
     from bne.inspection.measures import Measures
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
 
     Shown = tuple[Path | None, Classifier, PreparedImages]
 
 WORSE = 4  # exit code
+MEASURING = 2e-4  # guessed seconds of an image and class, for all draws
 EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sketch"
 
 
@@ -37,6 +40,11 @@ def evaluate(
     mix: common.Mix = None,
     nearest: common.Nearest = None,
     layers: common.Layers = None,
+    classes: Annotated[bool, typer.Option("--classes", help="Also show every class.")] = False,
+    branches: Annotated[
+        bool,
+        typer.Option("--branches", help="Also show the nearest branch, uniform weights and each."),
+    ] = False,
     against: Annotated[
         Path | None,
         typer.Option(help="Another model, as it was saved, to compare with.", show_default=False),
@@ -80,13 +88,12 @@ def evaluate(
     skip_bad: common.SkipBad = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
-    """Test a trained model on any domains, seen or not: accuracy per domain and class.
+    """Test a trained model on any domains, seen or not: a row per domain, unseen ones first.
 
-    For models with branches also of the nearest branch, of uniform weights and of each branch. Then
-    other measures per domain: balanced accuracy, macro F1, AUROC, average precision, sensitivity at
-    a specificity, calibration error. With --against, two models on the same images: what one gains
-    over the other, and how certain it is. Where images have groups, of one patient for instance,
-    intervals draw groups instead of images.
+    Accuracy, balanced accuracy, macro F1, AUROC, average precision, sensitivity at a specificity
+    and calibration error, with intervals. --classes and --branches show more. With --against, two
+    models on the same images: what one gains over the other, and how certain it is. Where images
+    have groups, of one patient for instance, intervals draw groups instead of images.
     """
     from bne import api
     from bne.data.sources import open_images
@@ -119,15 +126,24 @@ def evaluate(
     if other is not None:
         to = other.engine.transform
         there = prepared if to.way == transform.way else shown(to)
-        _compare((run, model, prepared), (against, other, there), wanted, groups, margin, as_json)
+        both = (run, model, prepared), (against, other, there)
+        _compare(*both, wanted, groups, margin, as_json, classes)
         return
     method, where = model.engine.method, model.engine.device
-    seen = show(method, transform, info.classes, prepared, wanted, where)
-    drawn = numbered([groups[n] for n in seen.numbers.tolist()]) if groups else None
-    shares = accuracies(seen, drawn)
-    chances = info.calibration.probabilities(seen.logits.numpy())
-    place = None if positive is None else info.classes.index(positive)
-    measures = _measure(seen, chances, specificity, place, drawn)
+    total = len(prepared.images.indices_of(wanted))
+    phases = (
+        Phase("Classifying", total),
+        Phase("Measuring", total, seconds=MEASURING * len(info.classes)),
+    )
+    with progress(*phases) as advance:
+        tell = partial(advance, "Classifying")
+        seen = show(method, transform, info.classes, prepared, wanted, where, tell)
+        drawn = numbered([groups[n] for n in seen.numbers.tolist()]) if groups else None
+        shares = accuracies(seen, drawn)
+        chances = info.calibration.probabilities(seen.logits.numpy())
+        place = None if positive is None else info.classes.index(positive)
+        tell = partial(advance, "Measuring")
+        measures = _measure(seen, chances, specificity, place, drawn, tell)
     counts = {} if drawn is None else {d: len(set(drawn[r])) for d, r in seen.rows().items()}
     if scores is not None:
         with rows.file_writer(scores) as write:
@@ -162,8 +178,9 @@ def evaluate(
         }
         typer.echo(json.dumps(report, indent=2))
     else:
-        _show(shares, info.domains)
-        _show_measures(measures, positive, specificity)
+        _show(shares, measures, info.domains, classes=classes, branches=branches)
+        seen_before = any(domain in info.domains for domain in shares)
+        _notes(measures, seen_before, positive, specificity)
         _show_groups(counts)
 
 
@@ -187,13 +204,20 @@ def _show_groups(counts: "dict[str, int]") -> None:
 
     if counts:
         told = listed(f"{count} of {domain}" for domain, count in counts.items())
-        typer.echo(f"Intervals draw groups: {told}.")
+        screen.show_text(f"Intervals draw groups: {told}.")
     if few := [domain for domain, count in counts.items() if count < FEW]:
-        typer.echo(f"In {listed(few)} there are fewer than {FEW} groups: intervals are too narrow.")
+        screen.show_text(
+            f"In {listed(few)} there are fewer than {FEW} groups: intervals are too narrow."
+        )
 
 
 def _measure(
-    seen: "Observed", chances: Any, specificity: float, positive: int | None, groups: Any
+    seen: "Observed",
+    chances: Any,
+    specificity: float,
+    positive: int | None,
+    groups: Any,
+    tell: "Tell",
 ) -> "Measures":
     from bne.inspection.measures import measure_domains
 
@@ -204,6 +228,7 @@ def _measure(
         specificity=specificity,
         positive=positive,
         groups=None if groups is None else {d: groups[own] for d, own in places.items()},
+        tell=tell,
     )
 
 
@@ -237,6 +262,7 @@ def _compare(
     groups: "Groups",
     margin: float | None,
     as_json: bool,
+    classes: bool,
 ) -> None:
     from bne.deploy.compare import ALL, Candidate, compare
     from bne.training.events import LEADS
@@ -246,7 +272,10 @@ def _compare(
         Candidate(model.engine.method, model.engine.transform, model.classes, prepared)
         for _, model, prepared in (ours, theirs)
     )
-    found = compare(one, other, domains, ours[1].engine.device, groups)
+    total = 2 * len(ours[2].images.indices_of(domains))
+    with progress(Phase("Classifying", total)) as advance:
+        tell = partial(advance, "Classifying")
+        found = compare(one, other, domains, ours[1].engine.device, groups, tell)
     if as_json:
         parts = {"domains": found.domains, "classes": found.classes}
         report = {
@@ -262,10 +291,11 @@ def _compare(
     else:
         named = {ALL: found.total}
         named |= {f"domain {name}": own for name, own in found.domains.items()}
-        named |= {f"class {name}": own for name, own in found.classes.items()}
+        if classes:
+            named |= {f"class {name}": own for name, own in found.classes.items()}
         _show_differences(named, found.groups)
         if found.unbalanced:
-            typer.echo(LEADS.format(listed(found.unbalanced)))
+            screen.show_text(LEADS.format(listed(found.unbalanced)))
     if margin is not None and found.lowest < -margin:
         typer.echo(
             f"{ours[0]} may be worse than {theirs[0]} by {-found.lowest:.1f} points of "
@@ -283,13 +313,8 @@ def _plain(own: "Difference") -> dict[str, Any]:
 
 
 def _show_differences(parts: "dict[str, Difference]", groups: int | None) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("", title="Accuracy in percent, and what the model gains over the other")
-    titles = ("images", "model", "other", "difference", "balanced", "gained", "lost", "p")
-    for title in titles:
-        table.add_column(title, justify="right")
+    head = ("", "images", "model", "other", "difference", "balanced", "gained", "lost", "p")
+    rows = []
     for name, own in parts.items():
         percent = (f"{100 * right / own.images:.1f}" for right in (own.correct, own.against))
         gaps = (
@@ -297,10 +322,9 @@ def _show_differences(parts: "dict[str, Difference]", groups: int | None) -> Non
             for one in (own, own.balanced)
         )
         counts = map(str, (own.gained, own.lost))
-        table.add_row(name, str(own.images), *percent, *gaps, *counts, f"{own.p:.2g}")
-    console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
-    console.print(table)
-    console.print(
+        rows.append((name, str(own.images), *percent, *gaps, *counts, f"{own.p:.2g}"))
+    screen.show_table(head, rows, "Accuracy in percent, and what the model gains over the other")
+    screen.show_text(
         "Difference in points, and that of balanced accuracy, with 95 % bootstrap intervals, which "
         f"draw {'images' if groups is None else f'{groups} groups'}; gained and lost: images that "
         "only the model, or only the other, classifies correctly; p: McNemar's exact test, which "
@@ -308,49 +332,61 @@ def _show_differences(parts: "dict[str, Difference]", groups: int | None) -> Non
     )
 
 
-def _show(shares: "Accuracies", seen: tuple[str, ...]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
-    for domain, answers in shares.items():
-        note = ", seen in training" if domain in seen else ""
-        table = Table("class", "images", title=f"{domain}{note}")
-        for whose in answers:
-            table.add_column(whose, justify="right")
-        for name, share in answers["prediction"].items():
-            cells = [answers[whose][name] for whose in answers]
-            texts = (f"{cell.accuracy:.1f} ({cell.low:.1f}–{cell.high:.1f})" for cell in cells)
-            table.add_row(name, str(share.images), *texts)
-        console.print(table)
-    console.print("Accuracy in percent, with 95 % bootstrap intervals.")
-
-
-def _show_measures(measures: "Measures", positive: str | None, specificity: float) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
+def _show(
+    shares: "Accuracies",
+    measures: "Measures",
+    seen: tuple[str, ...],
+    *,
+    classes: bool,
+    branches: bool,
+) -> None:
+    """Prints a row per domain, unseen ones first; answers of branches and classes if wanted."""
+    from bne.inspection.evaluate import ALL
     from bne.inspection.measures import NAMES
-    from bne.training.events import LEADS
-    from bne.words import listed
 
     first = measures.leading
     titles = {name: name.replace("_", " ") for name in (first, *NAMES)}
     titles |= {"macro_f1": "macro F1", "auroc": "AUROC"}
-    table = Table("domain", title="Measures of the prediction", show_footer=True)
-    table.columns[0].footer = "worst domain"
-    for name, title in titles.items():
-        table.add_column(title, justify="right", footer=measures.worst.get(name, "–"))
-    for domain, measured in measures.domains.items():
-        cells = (measured[name] for name in titles)
-        texts = (f"{c.value:.1f} ({c.low:.1f}–{c.high:.1f})" if c else "–" for c in cells)
-        table.add_row(domain, *texts)
-    console = Console(markup=False, highlight=False, width=10_000)  # whole, even in a pipe
-    console.print(table)
+    named = {domain: f"{domain}, seen" if domain in seen else domain for domain in shares}
+    order = sorted(shares, key=lambda domain: domain in seen)
+    rows = [
+        (
+            named[domain],
+            str(shares[domain]["prediction"][ALL].images),
+            *(str(measures.domains[domain][name] or "–") for name in titles),
+        )
+        for domain in order
+    ]
+    if len(rows) > 1:
+        rows.append(("worst domain", "", *(measures.worst.get(name, "–") for name in titles)))
+    screen.show_table(("domain", "images", *titles.values()), rows, "Measures of the prediction")
+    answers = list(shares[order[0]]) if branches else ["prediction"]
+    if branches:
+        told = [(named[one], *(str(shares[one][w][ALL]) for w in answers)) for one in order]
+        screen.show_table(("domain", *answers), told, "Accuracy of branches")
+    for domain in order if classes else ():
+        own = shares[domain]
+        told = [
+            (name, str(share.images), *(str(own[whose][name]) for whose in answers))
+            for name, share in own["prediction"].items()
+        ]
+        screen.show_table(
+            ("class", "images", *answers), told, f"Accuracy by class: {named[domain]}"
+        )
+
+
+def _notes(measures: "Measures", seen: bool, positive: str | None, specificity: float) -> None:
+    """Says what the figures are."""
+    from bne.training.events import LEADS
+    from bne.words import listed
+
     ranked = f"of the class {positive}" if positive else "means over classes, each against the rest"
-    console.print(
-        "In percent, with 95 % bootstrap intervals; AUROC, average precision and sensitivity, at "
+    notes = [
+        "In percent, with 95 % intervals; AUROC, average precision and sensitivity, at "
         f"{100 * specificity:g} % specificity, are {ranked}."
-    )
+    ]
+    if seen:
+        notes.append("Seen: the model was trained on this domain.")
     if measures.unbalanced:
-        console.print(LEADS.format(listed(measures.unbalanced)))
+        notes.append(LEADS.format(listed(measures.unbalanced)))
+    screen.show_text(" ".join(notes))

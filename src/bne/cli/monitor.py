@@ -11,6 +11,7 @@ import typer
 
 from bne.cli import common
 from bne.cli.predict import UNREADABLE
+from bne.cli.progress import Phase, progress
 from bne.errors import SettingsError
 from bne.words import listed
 
@@ -63,6 +64,8 @@ def monitor(
     Windows of images are compared with held-out images of every known domain. A window alarms if it
     is improbable in all of them.
     """
+    from rich.console import Console
+
     from bne.deploy.monitor import Watch, summary
     from bne.deploy.pictures import NAMES, find_pictures
     from bne.deploy.predict import open_engine, predict
@@ -89,8 +92,17 @@ def monitor(
     if not as_json:
         typer.echo(_line("images", "p-value", "times as far", "nearest", ""))
     found = Found([], [], [], 0)
-    for part in predict(engine, known, [picture for picture, _ in timed]):
-        _take(part, watch, found, timed, as_json=as_json)
+    # A bar on the same screen as lines must be of their console; one would wrap lines of JSON.
+    console = Console(
+        stderr=not sys.stdout.isatty(),
+        highlight=False,
+        markup=False,
+        force_terminal=False if as_json else None,
+    )
+    with progress(Phase("Watching", len(timed)), console=console) as advance:
+        for part in predict(engine, known, [picture for picture, _ in timed]):
+            _take(part, watch, found, timed, as_json=as_json)
+            advance("Watching", len(part.names) + len(part.problems))
     _tell(watch.finish().tested, found, as_json=as_json)
     if not as_json:
         typer.echo(summary(watch.state, found.windows))
@@ -139,7 +151,7 @@ def _take(
         if as_json:
             told = {"file": part.names[row], "p_value": float(chances[row])}
             told |= {} if unusual is None else {"unusual": float(unusual[row])}
-            typer.echo(json.dumps(told, ensure_ascii=False))
+            print(json.dumps(told, ensure_ascii=False))  # above the bar, if there is one
     state = watch.take(part.answers, [timed[number][1] for number in numbers])
     _tell(state.tested, found, as_json=as_json)
 
@@ -148,13 +160,13 @@ def _tell(windows: "Sequence[Window]", found: Found, *, as_json: bool) -> None:
     found.windows += windows
     for own in windows:
         if as_json:
-            typer.echo(json.dumps({"window": asdict(own)}, ensure_ascii=False, default=str))
+            print(json.dumps({"window": asdict(own)}, ensure_ascii=False, default=str))
             continue
         place = f"{own.first + 1}–{own.first + own.images}"
         far = "–" if own.farther is None else f"{own.farther:.2f}"
         begin = f" {own.begin:%Y-%m-%d %H:%M}" if own.begin else ""
         alarm = "ALARM" if own.alarm else ""
-        typer.echo(_line(place, f"{own.p_value:.2g}", far, own.nearest, alarm + begin))
+        print(_line(place, f"{own.p_value:.2g}", far, own.nearest, alarm + begin))
 
 
 def _line(images: str, p_value: str, far: str, nearest: str, rest: str) -> str:

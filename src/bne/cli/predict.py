@@ -1,13 +1,15 @@
 """`bne predict`: classify images with a trained model."""
 
 import sys
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bne.cli import common
+from bne.cli.progress import Phase, counted, progress
 from bne.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -115,12 +117,18 @@ def predict(
         job |= {"model": model.absolute(), "device": device, "mode": mode}
         told = _on_ray(job, pictures, ray_address)
     else:
-        told = _local(opened, job, known, pictures, places, one_domain)
+        told = None
     unreadable = 0
+    pooling = [Phase("Pooling", len(pictures))] if one_domain else []
+    phases = [*pooling, Phase("Predicting", len(pictures))]
     with (
         rows.file_writer(out) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
-        _progress(console, len(pictures)) as advance,
+        progress(*phases, console=console) as advance,
     ):
+        if told is None:
+            left = count(len(pictures) if one_domain else 0, -1)  # reads of the first pass
+            shown = counted(pictures, lambda: advance("Pooling", 1) if next(left) > 0 else None)
+            told = _local(opened, job, known, shown if one_domain else pictures, places, one_domain)
         if not (out or as_json):
             _say(console, table.head)
         for found, problems in told:
@@ -132,7 +140,7 @@ def predict(
             else:
                 for row in found:
                     _say(console, table.line(row))
-            advance(len(found) + len(problems))
+            advance("Predicting", len(found) + len(problems))
     if out:
         typer.echo(f"{out}: {len(pictures) - unreadable} images.", err=True)
     if unreadable:
@@ -166,30 +174,6 @@ def _on_ray(job: "Job", pictures: "Sequence[Picture]", address: str | None) -> "
 
     for row, problem in predict_on_ray(Job(**job), pictures, address):
         yield [] if row is None else [row], [problem] if problem else []
-
-
-@contextmanager
-def _progress(console: Any, total: int) -> "Iterator[Any]":
-    from rich import progress
-
-    shown = (
-        progress.TextColumn("Predicting"),
-        progress.BarColumn(),
-        progress.MofNCompleteColumn(),
-        progress.TextColumn("{task.fields[speed]}"),
-        progress.TimeRemainingColumn(),
-    )
-    bar = progress.Progress(
-        *shown, console=console, transient=True, disable=not console.is_terminal
-    )
-    with bar:
-        task = bar.add_task("", total=total, speed="")
-
-        def advance(count: int) -> None:
-            speed = bar.tasks[task].speed
-            bar.update(task, advance=count, speed=f"{speed:.0f} images/s" if speed else "")
-
-        yield advance
 
 
 def _say(console: Any, line: str) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 
 from bne.data.feed import Feed
 from bne.errors import DataError
-from bne.inspection.evaluate import DRAWS
-from bne.inspection.observe import observe
+from bne.inspection.intervals import DRAWS
+from bne.inspection.observe import observe, silent
 from bne.inspection.resampling import image_draws, interval, numbered, ratio_interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
     from bne.data.splits import Groups
     from bne.data.transform import EvalTransform
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
     from bne.methods import Method
     from bne.training.events import Measure
 
@@ -218,6 +218,7 @@ def compare(
     domains: Iterable[str],
     device: torch.device | str = "cpu",
     groups: Groups = (),
+    tell: Tell = silent,
 ) -> Comparison:
     """Shows all images of some domains to two models, in float32.
 
@@ -227,13 +228,14 @@ def compare(
         domains: names of the domains to test on.
         device: device to compute on.
         groups: the group of every prepared image of ours, if images have any.
+        tell: is called with how many more images were shown, to either.
 
     Raises:
         DataError: A class or domain is unknown to one of them, or a domain has no images.
     """
     names = list(domains)
-    seen, right = _right(ours, names, device)
-    seen_there, right_there = _right(theirs, names, device)
+    seen, right = _right(ours, names, device, tell)
+    seen_there, right_there = _right(theirs, names, device, tell)
     if _files(ours, seen) != _files(theirs, seen_there):
         raise DataError("The two models were shown different images; prepare the data again.")
     truth, domain = seen.truth.numpy(), seen.domain.numpy()
@@ -258,7 +260,7 @@ def _files(model: Candidate, seen: Observed) -> list[str]:
 
 
 def _right(
-    model: Candidate, domains: Sequence[str], device: torch.device | str
+    model: Candidate, domains: Sequence[str], device: torch.device | str, tell: Tell
 ) -> tuple[Observed, NDArray[np.bool_]]:
     """What a model says of all images, and whether each is classified correctly."""
     members = {name: model.prepared.images.indices_of([name]) for name in domains}
@@ -270,5 +272,6 @@ def _right(
         Feed(model.prepared, device),
         members,
         weightings=["uniform"],
+        tell=tell,
     )
     return seen, (seen.answers == seen.truth).numpy()

@@ -12,7 +12,7 @@ from bne.data.feed import Feed
 from bne.inspection import numbers as figures
 from bne.inspection.examples import Example, describe, remarkable
 from bne.inspection.maps import Map, choose_layers, make_maps
-from bne.inspection.observe import branches, observe, sample
+from bne.inspection.observe import branches, observe, sample, silent
 from bne.training.runtime import autocast, effective
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
     from bne.data.transform import EvalTransform
     from bne.inspection.numbers import Numbers
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
     from bne.methods import Method
     from bne.training.model_folder import ModelInfo, Trained
 
@@ -184,6 +184,8 @@ def analyse_images(
     held_out: Collection[int] = (),
     seed: int = 0,
     device: str | torch.device = "cpu",
+    after_images: Tell = silent,
+    after_map: Tell = silent,
 ) -> Analysis:
     """Shows images to a trained model, in float32, and studies what it says of them.
 
@@ -198,6 +200,8 @@ def analyse_images(
         held_out: numbers of images of source domains that were held out from training.
         seed: seed of the draw and of the maps.
         device: device to compute on.
+        after_images: is called with how many more images were shown.
+        after_map: is called after each map.
 
     Raises:
         DataError: A domain, class or layer is unknown, or an answer is not finite.
@@ -215,10 +219,11 @@ def analyse_images(
         members,
         held_out=held_out,
         points=each,
+        tell=after_images,
     )
     numbers = page_numbers(observed)
     examples = remarkable(observed, prepared.images)
-    maps = make_maps(observed, layers, seed)
+    maps = make_maps(observed, layers, seed, after_map)
     mapped = observed.mapped.tolist() if maps else []
     shown = [describe(observed, prepared.images, row) for row in mapped]
     if observed.known is not None and not maps:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bne.data.feed import Feed
 from bne.errors import DataError
-from bne.inspection.observe import observe
-from bne.inspection.resampling import interval, ratio_interval
+from bne.inspection.intervals import share_interval
+from bne.inspection.observe import observe, silent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import numpy as np
     import torch
     from numpy.typing import NDArray
 
     from bne.data.cache import PreparedImages
     from bne.data.transform import EvalTransform
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
     from bne.methods import Method
 
-DRAWS = 10_000
 ALL = "all classes"
 
 
@@ -34,8 +32,7 @@ class Accuracy:
     Attributes:
         correct: number of images classified correctly.
         images: number of images in all.
-        low: lower end of the 95 % bootstrap interval of the accuracy, in percent, of images drawn
-            with replacement or, where they are known, of groups.
+        low: lower end of the 95 % interval of the accuracy, in percent, see `share_interval`.
         high: upper end of it.
     """
 
@@ -49,27 +46,21 @@ class Accuracy:
         """In percent."""
         return 100 * self.correct / self.images
 
+    def __str__(self) -> str:
+        return f"{self.accuracy:.1f} ({self.low:.1f}–{self.high:.1f})"
+
     @classmethod
     def of(
         cls, right: NDArray[np.bool_], groups: NDArray[np.int64] | None = None, seed: int = 0
     ) -> Accuracy:
-        """With a percentile bootstrap interval.
-
-        Images drawn with replacement are right or wrong, so that how many of a draw are right is a
-        binomial number: it is drawn as such.
+        """With its interval.
 
         Args:
             right: (N,), whether each image is classified correctly.
-            groups: (N,), numbers of the images' groups, which then are drawn instead.
+            groups: (N,), numbers of the images' groups, which then are drawn.
             seed: of the draws.
         """
-        correct, images = int(right.sum()), len(right)
-        if groups is not None:
-            ends = ratio_interval(right.astype(float), np.ones(images), groups, DRAWS, seed)
-        else:
-            draws = np.random.default_rng(seed).binomial(images, correct / images, DRAWS)
-            ends = interval(100 * draws / images)
-        return cls(correct, images, *ends)
+        return cls(int(right.sum()), len(right), *share_interval(right, groups, seed))
 
 
 Accuracies = dict[str, dict[str, dict[str, Accuracy]]]
@@ -83,6 +74,7 @@ def show(
     prepared: PreparedImages,
     domains: Iterable[str],
     device: torch.device | str = "cpu",
+    tell: Tell = silent,
 ) -> Observed:
     """Shows all images of some domains to a model, in float32.
 
@@ -93,6 +85,7 @@ def show(
         prepared: images labeled with those classes or some of them.
         domains: names of the domains to test on.
         device: device to compute on.
+        tell: is called with how many more images were shown.
 
     Raises:
         DataError: A domain or class is unknown, or a domain has no images, or a class has the name
@@ -102,7 +95,8 @@ def show(
         raise DataError(f"A class is named {ALL!r}, as the total is; rename it and train anew.")
     members = {domain: prepared.images.indices_of([domain]) for domain in domains}
     feed = Feed(prepared, device)
-    return observe(method, transform, classes, prepared, feed, members, weightings=["uniform"])
+    how: Any = {"weightings": ["uniform"], "tell": tell}
+    return observe(method, transform, classes, prepared, feed, members, **how)
 
 
 def accuracies(seen: Observed, groups: NDArray[np.int64] | None = None) -> Accuracies:

@@ -9,13 +9,14 @@ import numpy as np
 
 from bne.core.embedding import Embedding
 from bne.errors import DataError
+from bne.inspection.observe import silent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from bne.inspection.observe import Observed
+    from bne.inspection.observe import Observed, Tell
 
 COMPONENTS = 50
 PERPLEXITY = 30.0
@@ -57,8 +58,13 @@ def choose_layers(there: Sequence[str], wanted: Sequence[str] | None) -> list[st
     return list(dict.fromkeys(wanted))
 
 
-def make_maps(observed: Observed, layers: Sequence[str] | None, seed: int) -> list[Map]:
-    """One map of all layers together, then one of each that is chosen; none of too few points."""
+def make_maps(
+    observed: Observed, layers: Sequence[str] | None, seed: int, tell: Tell = silent
+) -> list[Map]:
+    """One map of all layers together, then one of each that is chosen; none of too few points.
+
+    `tell` is called after each.
+    """
     points, known = observed.points, observed.known
     if points is None or known is None or len(points) + len(known) < FEWEST:
         return []
@@ -72,6 +78,7 @@ def make_maps(observed: Observed, layers: Sequence[str] | None, seed: int) -> li
         flat = flatten(_vectors(both.select(compared)), seed)
         own = distances[observed.mapped].double().numpy()
         maps.append(Map(name, flat[: len(points)], flat[len(points) :], own))
+        tell(1)
     return maps
 
 

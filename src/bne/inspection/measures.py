@@ -1,4 +1,4 @@
-"""Measures of probabilities beside accuracy, per domain, with bootstrap intervals."""
+"""Measures of probabilities beside accuracy, per domain, with their intervals."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bne.errors import SettingsError
+from bne.inspection.intervals import mean_wilson, share_interval
 from bne.inspection.numbers import BINS
+from bne.inspection.observe import silent
 from bne.inspection.resampling import image_draws, interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
+
+    from bne.inspection.observe import Tell
 
     Floats = NDArray[np.float64]
 
@@ -30,15 +34,21 @@ class Measure:
 
     Attributes:
         value: of the images as they are.
-        low: lower end of the 95 % bootstrap interval, of images drawn with replacement or, where
-            they are known, of groups. For means over classes images, and groups of one class each,
-            are drawn within each class, so that no draw lacks a rare one.
+        low: lower end of the 95 % interval. Without groups, accuracy has Wilson's, and balanced
+            accuracy the one that Wilson's of its classes give. All others are the bootstrap's, of
+            images drawn with replacement or, where they are known, of groups. For means over
+            classes images, and groups of one class each, are drawn within each class, so that no
+            draw lacks a rare one. None where all draws give the same: it would have no width.
         high: upper end of it.
     """
 
     value: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
+
+    def __str__(self) -> str:
+        ends = "" if self.low is None else f" ({self.low:.1f}–{self.high:.1f})"
+        return f"{self.value:.1f}{ends}"
 
 
 Measured = dict[str, Measure | None]
@@ -82,15 +92,19 @@ def measure_domains(
     specificity: float = 0.9,
     positive: int | None = None,
     groups: Mapping[str, NDArray[np.int64]] | None = None,
+    tell: Tell = silent,
 ) -> Measures:
-    """Measures several domains; the arguments are those of `measure`, by domain."""
+    """Measures several domains; the arguments are those of `measure`, by domain.
+
+    `tell` is called with how many more images were measured.
+    """
     if truth.keys() != probabilities.keys():
         raise SettingsError("truth and probabilities must be of the same domains.")
     how: dict[str, Any] = {"specificity": specificity, "positive": positive}
-    measured = {
-        name: measure(truth[name], probabilities[name], groups=(groups or {}).get(name), **how)
-        for name in truth
-    }
+    measured = {}
+    for name, own in truth.items():
+        measured[name] = measure(own, probabilities[name], groups=(groups or {}).get(name), **how)
+        tell(len(own))
     return Measures(measured, tuple(n for n in truth if unbalanced(np.bincount(truth[n]).tolist())))
 
 
@@ -127,21 +141,30 @@ def measure(
     _check(truth, probabilities, specificity, positive)
     chosen = range(probabilities.shape[1]) if positive is None else [positive]
     how = truth, groups, DRAWS, seed
-    of_all = [_of_all(own, truth, probabilities) for own in image_draws(*how, by_class=False)]
+    errors = [_error(own, truth, probabilities) for own in image_draws(*how, by_class=False)]
     of_classes = [
         _of_classes(own, truth, probabilities, chosen, specificity)
         for own in image_draws(*how, by_class=True)
     ]
-    accuracy, error = np.concatenate(of_all, 1)
-    values = dict(zip(NAMES, (accuracy, *np.concatenate(of_classes, 1), error), strict=True))
-    return {name: _interval(100 * own) for name, own in values.items()}
+    values = (*np.concatenate(of_classes, 1), np.concatenate(errors))
+    right = probabilities.argmax(1) == truth
+    accuracy = Measure(100 * float(right.mean()), *share_interval(right, groups, seed))
+    found: Measured = {ACCURACY: accuracy}
+    found |= {name: _interval(100 * own) for name, own in zip(NAMES[1:], values, strict=True)}
+    if groups is None:
+        labels, counts = np.unique(truth, return_counts=True)
+        recalls = [float(right[truth == label].mean()) for label in labels]
+        ends = mean_wilson(recalls, counts.tolist())
+        found[BALANCED] = Measure(100 * float(np.mean(recalls)), *ends)
+    return found
 
 
 def _interval(values: Floats) -> Measure | None:
     """From (1 + D,), of the images as they are and of the draws."""
     if np.isnan(values[0]):
         return None
-    return Measure(float(values[0]), *interval(values[1:]))
+    low, high = interval(values[1:])
+    return Measure(float(values[0]), *((low, high) if low < high else (None, None)))
 
 
 def _check(
@@ -164,12 +187,12 @@ def _check(
         raise SettingsError(f"specificity is {specificity}; it must be 0 to 1.")
 
 
-def _of_all(weights: Floats, truth: NDArray[np.int64], probabilities: Floats) -> Floats:
-    """(2, D): accuracy and calibration error of D draws."""
+def _error(weights: Floats, truth: NDArray[np.int64], probabilities: Floats) -> Floats:
+    """(D,), the calibration error of D draws."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == truth
     bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
     gaps = weights @ (np.eye(BINS)[bins] * (confidence - right)[:, None])
-    found: Floats = np.stack([weights @ right, np.abs(gaps).sum(1)]) / weights.sum(1)
+    found: Floats = np.abs(gaps).sum(1) / weights.sum(1)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,6 +27,14 @@ if TYPE_CHECKING:
     from bne.data.images import ImageSet
     from bne.data.transform import EvalTransform
     from bne.methods import Method
+
+
+Tell = Callable[[int], None]
+"""Hears how many more images, or other things, are done."""
+
+
+def silent(count: int) -> None:
+    """Tells nobody."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +121,7 @@ def observe(
     held_out: Collection[int] = (),
     points: int = 0,
     weightings: Sequence[str] | None = None,
+    tell: Tell = silent,
 ) -> Observed:
     """Shows images to a model, once; no batch mixes domains, nor held-out images with others.
 
@@ -125,6 +135,7 @@ def observe(
         held_out: numbers of images of source domains that were held out from training.
         points: number of images per domain whose points are kept, the first ones.
         weightings: names of distances to weigh the branches by as well; by default all.
+        tell: is called with how many more images were shown.
 
     Raises:
         DataError: A domain has no images, as when all are unreadable, or a class is unknown, or an
@@ -140,10 +151,11 @@ def observe(
         out = torch.isin(chosen, kept_out)
         plan += [(domain, p) for own in (chosen[~out], chosen[out]) for p in batches(own)]
     shown = feed.gather(part for _, part in plan)
-    looks = [
-        _look(method, transform(images), torch.isin(part, firsts), weightings or names())
-        for (_, part), (images, _) in zip(plan, shown, strict=True)
-    ]
+    looks = []
+    for (_, part), (images, _) in zip(plan, shown, strict=True):
+        mapped = torch.isin(part, firsts)
+        looks.append(_look(method, transform(images), mapped, weightings or names()))
+        tell(len(part))
     # Only here does the host wait for the device.
     rows = {key: torch.cat([look.rows[key] for look in looks]).cpu() for key in looks[0].rows}
     if not rows.pop("finite").all():

@@ -1,8 +1,8 @@
 """BNE, the paper's method."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -48,9 +48,22 @@ class BranchMethod(Method):
 
     def begin_epoch(self, epoch: int, warm_up: int) -> None:
         """Leaves the warm-up when its epochs are over."""
-        when = self.distance_training
+        self.stage = self._stage_of(self.distance_training, epoch, warm_up)
+
+    @classmethod
+    def _stage_of(cls, when: When, epoch: int, warm_up: int) -> str:
         mixes = when == "always" or (when == "after warm-up" and epoch >= warm_up)
-        self.stage = self.mixing if mixes else WARM_UP
+        return cls.mixing if mixes else WARM_UP
+
+    @classmethod
+    def cost(
+        cls, epoch: int, warm_up: int, domains: int, options: Mapping[str, Any]
+    ) -> tuple[str, float, float]:
+        """One pass in the warm-up; of the mixture one per branch, and one that weighs them."""
+        stage = cls._stage_of(options.get("distance_training", "after warm-up"), epoch, warm_up)
+        passes = (options.get("nearest") or domains) + 1
+        once = {"centre": 1, "statistics": 2}.get(options.get("mix", "logits"), passes)
+        return stage, 1 if stage == WARM_UP else passes, once
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of the mixture or, in the warm-up, of each image's own branch."""

@@ -117,6 +117,24 @@ class Method(nn.Module, ABC):
             warm_up: epochs that the recipe sets aside for the domains' statistics to settle.
         """
 
+    @classmethod
+    def cost(
+        cls, epoch: int, warm_up: int, domains: int, options: Mapping[str, Any]
+    ) -> tuple[str, float, float]:
+        """What an epoch will take, told before anything is built, to say how long training takes.
+
+        Args:
+            epoch: epochs before this one.
+            warm_up: epochs that the recipe sets aside for the domains' statistics to settle.
+            domains: number of domains.
+            options: of the method.
+
+        Returns:
+            Its stage, and the passes through the network of an image in training and of one in
+            evaluation: one each, unless a method says otherwise.
+        """
+        return cls.stage, 1, 1
+
     @abstractmethod
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of one training batch, a scalar.

@@ -1,8 +1,8 @@
 """Points: images trained under their own domain and, leaning on themselves, under another."""
 
 import math
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +63,15 @@ class PointsMethod(BranchMethod):
         if self.shares is None:
             return None
         return {name: share.item() for name, share in self.shares().items()}
+
+    @classmethod
+    def cost(
+        cls, epoch: int, warm_up: int, domains: int, options: Mapping[str, Any]
+    ) -> tuple[str, float, float]:
+        """Every image is run twice after the warm-up, whatever the number of domains."""
+        mix = options.get("mix", "centre")
+        stage, passes, once = super().cost(epoch, warm_up, domains, {**options, "mix": mix})
+        return stage, min(passes, 2), once
 
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""

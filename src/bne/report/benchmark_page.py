@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 NUMBERS = 200_000  # in all curves together, so that a page stays small
 FEWEST, MOST = 12, 100  # points of one curve
 DASHES = ("solid", "dash", "dot")
-CLEAR = 2  # standard errors
 OF_A_RUN = ("method", "target", "seed", "sources")  # which the runs of a method differ in anyway
 
 
@@ -47,9 +46,8 @@ class Lead:
 
     @property
     def clear(self) -> bool:
-        """Whether it is more than twice its standard error, which needs two seeds."""
-        mean, error = self.difference.mean, self.difference.error
-        return mean is not None and error is not None and mean > CLEAR * error
+        """Whether its 95 % interval over seeds, Student's t, does not hold 0."""
+        return self.difference.clear
 
 
 @dataclass(frozen=True)

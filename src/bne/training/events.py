@@ -140,6 +140,7 @@ class Step:
         step: steps done in the epoch, `total_step` in the run.
         loss: mean over the steps of the epoch so far.
         learning_rate: of the last step.
+        seconds: that the steps of the epoch have taken so far.
     """
 
     phase: PhaseName
@@ -151,6 +152,7 @@ class Step:
     loss: float
     learning_rate: float
     images_per_second: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,9 @@ class Listener:
 
     def finished_epoch(self, epoch: Epoch) -> None:
         """An epoch is over, or statistics are recomputed, and the record is written."""
+
+    def finishing(self, work: str) -> None:
+        """Training is over; this is done next: "exact statistics" or "leaning"."""
 
     def finished(self, result: Result) -> None:
         """Everything is written."""

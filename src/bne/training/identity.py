@@ -147,6 +147,15 @@ class Identity:
         """Whether nothing that is known of both differs."""
         return self.digest == other.digest and not self.difference(other)
 
+    def unlike(self, other: Identity, *but: str) -> dict[str, Any]:
+        """Settings in which another differs, by dotted key and as they are there, but for some."""
+        theirs, ours = (
+            {key: value for key, value in flat(one._complete()).items() if key not in but}
+            for one in (other, self)
+        )
+        keys = dict.fromkeys([*ours, *theirs])
+        return {key: theirs.get(key) for key in keys if theirs.get(key) != ours.get(key)}
+
     def difference(self, other: Identity) -> str:
         """The first thing known of both that differs, as it is `there` and here; empty if none."""
         pairs: list[tuple[Mapping[str, Any], ...]] = [(other._complete(), self._complete())]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections import Counter
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,12 @@ from bne.errors import SettingsError
 from bne.recipes.schema import flat
 from bne.training.events import Listener
 from bne.training.files import named
+from bne.training.pace import RunPace
 from bne.training.scores import mean_accuracy
+from bne.words import MINUTE, counted, duration
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from rich.console import Console
@@ -26,71 +30,156 @@ PROJECT = "bne"
 
 
 class ProgressBar(Listener):
-    """One bar for the whole run, for a terminal."""
+    """One bar for the whole run, for a terminal: share done and time left, of the stage and all."""
 
-    def __init__(self, console: Console) -> None:
-        from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-            console=console,
-        )
-        self._task = TaskID(0)
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+        self._bar = _bar(console)
+        self._clock = clock
         self._validation = ""
 
     def started(self, start: Start) -> None:
         """Shows the bar, as far as the run was before."""
-        self._start = start
-        self._task = self._progress.add_task(
-            "starting", total=start.steps, completed=start.first_step, numbers=""
-        )
-        self._progress.start()
+        self._start, self._pace = start, RunPace(start, self._clock)
+        self._task = self._bar.add_task("starting", total=1.0, time=self._time, numbers="")
+        self._stage = ""
+        self._bar.start()
 
     def stepped(self, step: Step) -> None:
         """Moves the bar."""
-        self._show(step, step.total_step)
+        self._pace.stepped(step)
+        self._show(step)
 
     def finished_epoch(self, epoch: Epoch) -> None:
         """Moves the bar, and shows the validation accuracy from now on."""
+        self._pace.finished_epoch(epoch)
         self._validation = _validation(epoch)
-        self._show(epoch, _steps_done(epoch, self._start))
+        self._show(epoch)
+
+    def finishing(self, work: str) -> None:
+        """Names what is done after training."""
+        self._stage = work
+        self._bar.update(self._task, description=work, completed=self._pace.share)
+
+    def finished(self, result: Result) -> None:
+        """Says how long it took."""
+        took = f"in {duration(result.seconds)}"
+        self._bar.update(
+            self._task, description="finished", completed=1.0, time=lambda: took, numbers=""
+        )
 
     def close(self) -> None:
         """Leaves the bar as it is."""
-        self._progress.stop()
+        self._bar.stop()
 
-    def _show(self, now: Step | Epoch, steps: int) -> None:
+    def _show(self, now: Step | Epoch) -> None:
+        self._stage = now.stage
         place, numbers = _place(now, self._start), _numbers(now) + self._validation
-        self._progress.update(self._task, completed=steps, description=place, numbers=numbers)
+        self._bar.update(self._task, description=place, completed=self._pace.share, numbers=numbers)
+
+    def _time(self) -> str:
+        """Left of the stage and of all, counted down while nothing is heard."""
+        whole = self._pace.remaining()
+        if whole is None:
+            return "time left: not known yet"
+        own = self._pace.left(self._stage) if self._stage in self._pace.works else None
+        own = 0.0 if own is None else own - ((self._pace.left() or 0.0) - whole)
+        stage = f" ({self._stage} {duration(own)})" if own > 1 and own < whole - 1 else ""
+        return f"{duration(whole)} left{stage}"
+
+
+def _bar(console: Console) -> Any:
+    """A bar with its numbers on a line of their own, so that both fit 80 columns."""
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
+    from rich.text import Text
+
+    class Time(TextColumn):
+        def render(self, task: Any) -> Text:
+            return Text(task.fields["time"]())
+
+    class Bar(Progress):
+        def get_renderables(self) -> Iterable[Any]:
+            for task in self.tasks:
+                yield self.make_tasks_table([task])
+                yield Text(task.fields["numbers"], no_wrap=True, overflow="ellipsis")
+
+    def whole() -> Column:
+        return Column(no_wrap=True)
+
+    return Bar(
+        TextColumn("{task.description}", table_column=whole()),
+        BarColumn(12),
+        TextColumn("{task.percentage:>3.0f} %", table_column=whole()),
+        Time("", table_column=whole()),
+        console=console,
+    )
+
+
+class ShareDone(Listener):
+    """Tells by how much the share of a run that is done has grown, 0 to 1 in all.
+
+    Args:
+        tell: is called with it.
+    """
+
+    def __init__(self, tell: Callable[[float], None]) -> None:
+        self._tell = tell
+
+    def started(self, start: Start) -> None:
+        """Notes what there is to do."""
+        self._pace = RunPace(start)
+        self._told = self._pace.share  # of a run that was interrupted
+
+    def stepped(self, step: Step) -> None:
+        """Tells of it."""
+        self._pace.stepped(step)
+        self._grown()
+
+    def finished_epoch(self, epoch: Epoch) -> None:
+        """Tells of it."""
+        self._pace.finished_epoch(epoch)
+        self._grown()
+
+    def _grown(self) -> None:
+        share = self._pace.share
+        if share > self._told:  # or a stage takes longer than was expected
+            self._tell(share - self._told)
+            self._told = share
 
 
 class ProgressLines(Listener):
     """One line per epoch, for files and pipes."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
+        self._clock = clock
 
     def started(self, start: Start) -> None:
-        """Notes the time."""
-        self._start = start
-        self._time = time.monotonic()
+        """Says what there is to do."""
+        self._start, self._pace = start, RunPace(start, self._clock)
+        counts = Counter(cost.stage for cost in self._pace.costs)
+        told = (f"{stage} {counted(count, 'epoch')}" for stage, count in counts.items())
+        self._print(f"Training: {', '.join(told)}, {start.steps_per_epoch} steps each.")
 
     def finished_epoch(self, epoch: Epoch) -> None:
         """Prints the line."""
+        self._pace.finished_epoch(epoch)
         line = f"{_place(epoch, self._start)}: {_numbers(epoch)}{_validation(epoch)}"
-        self._console.print(line + self._time_left(epoch), highlight=False, soft_wrap=True)
+        self._print(line + self._time_left(epoch))
 
     def _time_left(self, epoch: Epoch) -> str:
-        done = _steps_done(epoch, self._start)
-        left = self._start.steps - done
-        if not left or epoch.statistics == "exact":
+        """By stage, where there are several."""
+        seconds = self._pace.remaining()
+        if not seconds or epoch.statistics == "exact":
             return ""
-        seconds = time.monotonic() - self._time
-        minutes = seconds / (done - self._start.first_step) * left / 60
-        return f", about {minutes:.0f} min left" if minutes >= 1 else ", less than a minute left"
+        if seconds < MINUTE:
+            return ", less than a minute left"
+        stages = [f"{name} {duration(own)}" for name, own in self._pace.stages() if own >= 1]
+        told = f" ({', '.join(stages)})" if len(stages) > 1 else ""
+        return f", about {duration(seconds)} left{told}"
+
+    def _print(self, line: str) -> None:
+        self._console.print(line, highlight=False, soft_wrap=True)
 
 
 def _place(now: Step | Epoch, start: Start) -> str:
@@ -98,10 +187,6 @@ def _place(now: Step | Epoch, start: Start) -> str:
     exact = getattr(now, "statistics", "running") == "exact"
     stage = ", exact statistics" if exact else f", {now.stage}" if now.stage != now.phase else ""
     return f"{now.phase} {now.epoch}/{phase.epochs}{stage}"
-
-
-def _steps_done(epoch: Epoch, start: Start) -> int:
-    return number(epoch, start) * start.steps_per_epoch
 
 
 def _numbers(now: Step | Epoch) -> str:

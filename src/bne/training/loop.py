@@ -428,6 +428,7 @@ class Trainer:
             loss=loss / done,
             learning_rate=training.rate,
             images_per_second=images * done / progress.epoch_seconds,
+            seconds=progress.epoch_seconds,
         )
         for listener in self.listeners:
             listener.stepped(step)

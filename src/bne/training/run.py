@@ -25,6 +25,7 @@ from bne.training.identity import Identity
 from bne.training.loop import Head, Pace, Trainer, seed_generators
 from bne.training.manifest import determinism
 from bne.training.model_folder import Trained
+from bne.training.pace import EXACT, LEANING
 from bne.training.runtime import Runtime
 from bne.training.scores import choose_share, leanings, scores, select
 
@@ -131,6 +132,8 @@ def _run(
         model, weights = make_model(runtime, resumed=checkpoint is not None)
         training = _train(trainer, runtime, progress, model, checkpoint)
         method = _finish(trainer, runtime, progress, training)
+        for listener in listeners:
+            listener.finishing(LEANING)
         leaning = leanings(runtime, method)
         lean: Lean | Literal["auto"] = inputs.recipe.lean
         if lean == "auto":
@@ -282,6 +285,8 @@ def _finish(
     training.adopt_average()
     method = training.method
     if runtime.recipe.exact_statistics:
+        for listener in trainer.listeners:
+            listener.finishing(EXACT)
         training.measure_statistics()
         validation, target = scores(runtime, method)
         last = progress.epochs[-1]
