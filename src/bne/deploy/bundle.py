@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -87,9 +88,8 @@ def _of_file(path: Path) -> Bundle:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path}: there is no such file or folder.") from error
     except safetensors.SafetensorError as error:
-        raise DataError(
-            f"{path} is no model file, or a damaged one ({error}); copy or make it again."
-        ) from error
+        kind = "cut short" if _cut_short(path) else "no model file, or a damaged one"
+        raise DataError(f"{path} is {kind} ({error}); copy or make it again.") from error
     if checksum(tensors, manifest) != beside.get("sha256"):
         raise DataError(
             f"{path} is damaged: its checksum is not the one it was written with; copy it again."
@@ -97,6 +97,24 @@ def _of_file(path: Path) -> Bundle:
     info = ModelInfo(**{field.name: getattr(manifest, field.name) for field in fields(ModelInfo)})
     domains = (manifest.branches, manifest.central) if manifest.branches else None
     return Bundle(restore(path, tensors, info, domains)[0], manifest)
+
+
+def _cut_short(path: Path) -> bool:
+    """Whether a file begins as our model files do, and has fewer bytes than its header counts."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        start = b'{"__metadata__":{"' + KEY.encode()
+        if not file.read(len(start)).startswith(start):
+            return False
+        rest = file.read(min(length, path.stat().st_size) - len(start))
+    if len(start + rest) < length:
+        return True
+    try:
+        tensors = json.loads(start + rest)
+        end = max(entry["data_offsets"][1] for key, entry in tensors.items() if key[:2] != "__")
+    except (KeyError, TypeError, ValueError):
+        return False
+    return path.stat().st_size < 8 + length + int(end)
 
 
 def _of_folder(folder: Path) -> Bundle:
