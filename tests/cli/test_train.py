@@ -52,7 +52,11 @@ def test_a_folder_of_images_becomes_a_trained_network(data: Path, here: Path) ->
     lines = said.out.splitlines()
     rows = {rule: next(line for line in lines if f" {LABELS[rule]} " in line) for rule in RULES}
     assert f"{100 * score['correct'] / 16:.1f}" in rows["last"]
-    assert said.out.strip().endswith("default-bne-sketch-0/model")
+    *_, where, finished, analyze, predict = lines
+    assert where.endswith("default-bne-sketch-0/model")
+    assert finished.startswith("Finished in ")
+    assert predict.split() == ["bne", "predict", "runs/default-bne-sketch-0", "IMAGES"]
+    assert analyze.split() == ["bne", "analyze", predict.split()[2], "--data", str(data)]
     assert (folder / "model" / "model.safetensors").is_file()
     assert re.search(r"train 1/1, distance training: loss [\d.]+, [\d,]+ images/s", said.err)
     assert list((folder / "tensorboard").iterdir())
@@ -332,10 +336,12 @@ def test_a_dry_run_prints_a_recipe_that_gives_itself_again(data: Path, here: Pat
     assert [path.name for path in here.iterdir()] == ["again.yaml"]
 
 
-def test_the_methods_and_recipes_are_listed() -> None:
-    table = bne("train", "--list-methods").out
-    assert all(entry.name in table for entry in entries())
-    assert "distance=wasserstein" in table
+def test_the_methods_and_recipes_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    *lines, _ = bne("train", "--list-methods").out.splitlines()
+    assert [line.split()[0] for line in lines] == [entry.name for entry in entries()]
+    assert max(map(len, lines)) <= 80
+    assert len(set(lines)) == len({line.partition("  ")[2] for line in lines})  # no two alike
     assert bne("train", "--list-methods", "--json").json == {
         entry.name: {"options": entry.options, "sentence": entry.sentence} for entry in entries()
     }

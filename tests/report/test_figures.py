@@ -1,5 +1,7 @@
 """Figures of much, of little and of odd names are drawn, and show the numbers."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -84,3 +86,10 @@ def test_bars_are_the_layers_numbers(branches: int, chance: list[float] | None) 
     assert [bar.get_width() for bar in left.patches] == pytest.approx([90, 10])
     assert [bar.get_width() for bar in right.patches] == pytest.approx([60, 100])
     assert [line.get_xdata() for line in right.lines] == ([chance] if chance else [])
+
+
+def test_a_pdf_has_no_fonts_of_type_3(tmp_path: Path) -> None:
+    figures.write(figures.similarity(SHARES), tmp_path / "figure.pdf")
+    pdf = (tmp_path / "figure.pdf").read_bytes()
+    assert b"/FontFile2" in pdf  # TrueType
+    assert b"/Type3" not in pdf

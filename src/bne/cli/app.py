@@ -21,31 +21,33 @@ from bne.cli import (
     train,
     verify,
 )
+from bne.cli.help import Command, Group
 
 # An image too large is refused with a sentence of our own; PIL's warning would come on top.
 warnings.filterwarnings("ignore", "Image size .* exceeds limit")
 
 app = typer.Typer(
     name="bne",
+    cls=Group,
     epilog="BNE_DEBUG=1 shows where an error came from.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command(epilog=demo.EPILOG)(demo.demo)
+app.command(cls=Command, epilog=demo.EPILOG)(demo.demo)
 app.add_typer(data.app, name="data")
-app.command(epilog=train.EPILOG)(train.train)
-app.command(epilog=benchmark.EPILOG)(benchmark.benchmark)
-app.command(epilog=evaluate.EPILOG)(evaluate.evaluate)
-app.command(epilog=analyze.EPILOG)(analyze.analyze)
-app.command(epilog=bundle.EPILOG)(bundle.bundle)
-app.command(epilog=predict.EPILOG)(predict.predict)
-app.command(epilog=export.EPILOG)(export.export)
-app.command(epilog=serve.EPILOG)(serve.serve)
-app.command(epilog=monitor.EPILOG)(monitor.monitor)
-app.command(epilog=enroll.ENROLL)(enroll.enroll)
-app.command(epilog=enroll.FORGET)(enroll.forget)
-app.command(epilog=verify.EPILOG)(verify.verify)
+app.command(cls=Command, epilog=train.EPILOG)(train.train)
+app.command(cls=Command, epilog=benchmark.EPILOG)(benchmark.benchmark)
+app.command(cls=Command, epilog=evaluate.EPILOG)(evaluate.evaluate)
+app.command(cls=Command, epilog=analyze.EPILOG)(analyze.analyze)
+app.command(cls=Command, epilog=bundle.EPILOG)(bundle.bundle)
+app.command(cls=Command, epilog=predict.EPILOG)(predict.predict)
+app.command(cls=Command, epilog=export.EPILOG)(export.export)
+app.command(cls=Command, epilog=serve.EPILOG)(serve.serve)
+app.command(cls=Command, epilog=monitor.EPILOG)(monitor.monitor)
+app.command(cls=Command, epilog=enroll.ENROLL)(enroll.enroll)
+app.command(cls=Command, epilog=enroll.FORGET)(enroll.forget)
+app.command(cls=Command, epilog=verify.EPILOG)(verify.verify)
 
 
 def _print_version(wanted: bool) -> None:

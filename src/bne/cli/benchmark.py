@@ -352,18 +352,29 @@ def benchmark(
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Joined by commas.", show_default="deepall,bne, or the table's rows"),
+        typer.Option(
+            help="Joined by commas.",
+            show_default="deepall,bne, or the table's rows",
+            metavar="NAMES",
+        ),
     ] = None,
     seeds: common.Seeds = 1,
     rows: Annotated[
         list[str] | None,
-        typer.Option("--row", help="Only this row; may be repeated.", show_default=False),
+        typer.Option(
+            "--row",
+            help="Only this row; may be repeated.",
+            show_default=False,
+            rich_help_panel="Which runs",
+            metavar="ROW",
+        ),
     ] = None,
     targets: Annotated[
         str | None,
         typer.Option(
             help="Only these, joined by commas; domains held out together joined by a +.",
             show_default=False,
+            metavar="NAMES",
         ),
     ] = None,
     weights: common.Weights = None,
@@ -375,21 +386,36 @@ def benchmark(
     records: Annotated[
         Path | None,
         typer.Option(
-            help="The file that finished runs are added to.", show_default="records.jsonl in --out"
+            help="The file that finished runs are added to.",
+            show_default="records.jsonl in --out",
+            rich_help_panel="The table",
+            metavar="FILE",
         ),
     ] = None,
     device: common.Device = "auto",
     parallel: Annotated[
-        int, typer.Option(min=1, help="How many runs share the device at a time.")
+        int,
+        typer.Option(
+            min=1,
+            help="How many runs share the device at a time.",
+            rich_help_panel="How they are carried out",
+        ),
     ] = 1,
     engine: Annotated[
-        Engine, typer.Option(help="Run on this machine, or on a Ray cluster.")
+        Engine,
+        typer.Option(
+            help="Run on this machine, or on a Ray cluster.",
+            rich_help_panel="How they are carried out",
+            metavar="ENGINE",
+        ),
     ] = Engine.LOCAL,
     ray_address: Annotated[
         str | None,
         typer.Option(
             help="Of the Ray cluster: host:port, or auto for the one this machine is part of.",
             show_default="a local one, started for these runs",
+            rich_help_panel="How they are carried out",
+            metavar="ADDRESS",
         ),
     ] = None,
     gpus_per_run: Annotated[
@@ -399,10 +425,14 @@ def benchmark(
             max=1,
             help="On Ray, the share of a GPU that a run takes: 0.25 for four on one.",
             show_default="1",
+            rich_help_panel="How they are carried out",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="Run at most so many now.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, help="Run at most so many now.", show_default=False, rich_help_panel="Which runs"
+        ),
     ] = None,
     analyse: Annotated[
         bool,
@@ -410,25 +440,47 @@ def benchmark(
             "--analyze/--no-analyze",
             "--analyse/--no-analyse",
             help="Record what trained networks do inside.",
+            rich_help_panel="How they are carried out",
         ),
     ] = True,
-    keep_models: Annotated[bool, typer.Option(help="Keep trained networks in --out.")] = False,
+    keep_models: Annotated[
+        bool,
+        typer.Option(
+            help="Keep trained networks in --out.", rich_help_panel="How they are carried out"
+        ),
+    ] = False,
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
     allow_gaps: common.AllowGaps = False,
     rule: Annotated[
         Rule,
-        typer.Option(help=f"Rule that chooses the epoch. {' '.join(map(sentence, RULES))}"),
+        typer.Option(
+            help=f"Rule that chooses the epoch. {' '.join(map(sentence, RULES))}",
+            rich_help_panel="The table",
+            metavar="RULE",
+        ),
     ] = Rule.ALL,
     report: Annotated[
         Path | None,
         typer.Option(
             help="Also write a page for people, of what is recorded: FILE.html.",
             show_default=False,
+            rich_help_panel="The table",
+            metavar="FILE",
         ),
     ] = None,
-    output: Annotated[Format, typer.Option("--format", help="Of the table.")] = Format.TERMINAL,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, and stop.")] = False,
+    output: Annotated[
+        Format,
+        typer.Option(
+            "--format", help="Of the table.", rich_help_panel="The table", metavar="FORMAT"
+        ),
+    ] = Format.TERMINAL,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Print the plan, and stop.", rich_help_panel=common.STOPPING
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
 ) -> None:
     """Train and test methods on every target of a benchmark, and print the table.

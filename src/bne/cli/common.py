@@ -26,11 +26,17 @@ SOURCES = (
     "Hugging Face, or a CSV."
 )
 
+IMAGES = "Images"
+ANSWERS = "How the model answers"
+STOPPING = "Print and stop"
+
 Group = Annotated[
     str | None,
     typer.Option(
         help=r"Pattern on file names, 'patient(\d+)': no split parts images that share it.",
         show_default="a CSV's column group, if it has one",
+        rich_help_panel=IMAGES,
+        metavar="PATTERN",
     ),
 ]
 Data = Annotated[Path, typer.Option(help=SOURCES, show_default=False)]
@@ -40,14 +46,21 @@ Cache = Annotated[
         envvar="BNE_CACHE",
         help="Where prepared images are kept.",
         show_default="bne in the user's cache folder",
+        rich_help_panel=IMAGES,
     ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU if there is one.")]
 Domains = Annotated[
-    str | None, typer.Option(help="Joined by commas.", show_default="all of the data")
+    str | None,
+    typer.Option(help="Joined by commas.", show_default="all of the data", metavar="NAMES"),
 ]
 Seeds = Annotated[int, typer.Option(min=1, max=1000, help="Runs of each method on each target.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad", help="Leave out images that cannot be read.", rich_help_panel=IMAGES
+    ),
+]
 Lean = Annotated[
     float | None,
     typer.Option(
@@ -55,6 +68,7 @@ Lean = Annotated[
         max=1,
         help="How far images lean on their own statistics, 0.1 for instance.",
         show_default="as the model was saved",
+        rich_help_panel=ANSWERS,
     ),
 ]
 Mix = Annotated[
@@ -62,6 +76,8 @@ Mix = Annotated[
     typer.Option(
         help="What is mixed: logits, probabilities, statistics (two passes) or centre (one).",
         show_default="as the model was saved",
+        rich_help_panel=ANSWERS,
+        metavar="WHAT",
     ),
 ]
 Layers = Annotated[
@@ -70,6 +86,7 @@ Layers = Annotated[
         min=1,
         help="Place images among the domains by so many first batch-norm layers alone.",
         show_default="as the model was saved",
+        rich_help_panel=ANSWERS,
     ),
 ]
 Nearest = Annotated[
@@ -78,6 +95,7 @@ Nearest = Annotated[
         min=1,
         help="Run so many branches per image, the nearest ones.",
         show_default="as the model was saved",
+        rich_help_panel=ANSWERS,
     ),
 ]
 AllowGaps = Annotated[
@@ -85,11 +103,16 @@ AllowGaps = Annotated[
     typer.Option(
         "--allow-gaps",
         help="Train although a source domain has no images of a class that others have.",
+        rich_help_panel=IMAGES,
     ),
 ]
 Weights = Annotated[
     str | None,
-    typer.Option(help="Initial weights: torchvision, timm or a file.", show_default="the recipe's"),
+    typer.Option(
+        help="Initial weights: torchvision, timm or a file.",
+        show_default="the recipe's",
+        metavar="FILE",
+    ),
 ]
 Settings = Annotated[
     list[str] | None,

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Annotated, cast, get_args
 import typer
 
 from bne.cli import common
+from bne.cli.help import Command, Group
 from bne.errors import SettingsError
 
 if TYPE_CHECKING:
     from bne.data.check import Report
     from bne.data.values import Window
 
-app = typer.Typer(help="Check and prepare the images of a dataset.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="Check and prepare the images of a dataset.", no_args_is_help=True
+)
 Source = Annotated[Path, typer.Argument(help=common.SOURCES, show_default=False)]
 Range = Annotated[
     str,
@@ -27,7 +30,7 @@ Range = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-@app.command(epilog="Example: bne data check data/pacs --benchmark pacs")
+@app.command(cls=Command, epilog="Example: bne data check data/pacs --benchmark pacs")
 def check(
     path: Source,
     benchmark: Annotated[
@@ -111,7 +114,7 @@ def _show(report: "Report") -> None:
     console.print(f"{sum(totals)} images. {verdict}")
 
 
-@app.command(epilog="Example: bne data prepare data/pacs --cache /scratch/bne")
+@app.command(cls=Command, epilog="Example: bne data prepare data/pacs --cache /scratch/bne")
 def prepare(
     path: Source,
     cache: common.Cache = None,

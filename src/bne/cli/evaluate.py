@@ -47,7 +47,12 @@ def evaluate(
     ] = False,
     against: Annotated[
         Path | None,
-        typer.Option(help="Another model, as it was saved, to compare with.", show_default=False),
+        typer.Option(
+            help="Another model, as it was saved, to compare with.",
+            show_default=False,
+            rich_help_panel="Another model",
+            metavar="MODEL",
+        ),
     ] = None,
     margin: Annotated[
         float | None,
@@ -56,6 +61,8 @@ def evaluate(
             help="With --against: exit with code 4 if the model may be worse by more than so many "
             "points, by the lower end of the interval.",
             show_default=False,
+            rich_help_panel="Another model",
+            metavar="POINTS",
         ),
     ] = None,
     scores: Annotated[
@@ -63,6 +70,8 @@ def evaluate(
         typer.Option(
             help="A .csv, .jsonl or .parquet file for one row per image, with all probabilities.",
             show_default=False,
+            rich_help_panel="Measures",
+            metavar="FILE",
         ),
     ] = None,
     positive: Annotated[
@@ -70,10 +79,19 @@ def evaluate(
         typer.Option(
             help="The class that AUROC, average precision and sensitivity are of.",
             show_default="the mean over all classes",
+            rich_help_panel="Measures",
+            metavar="CLASS",
         ),
     ] = None,
     specificity: Annotated[
-        float, typer.Option(min=0, max=1, help="At which sensitivity is measured.")
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="At which sensitivity is measured.",
+            rich_help_panel="Measures",
+            metavar="SHARE",
+        ),
     ] = 0.9,
     group: Annotated[
         str | None,
@@ -81,6 +99,8 @@ def evaluate(
             help=r"Pattern on file names, 'patient(\d+)': intervals draw images that share it "
             "together.",
             show_default="a CSV's column group, or the run's pattern",
+            rich_help_panel=common.IMAGES,
+            metavar="PATTERN",
         ),
     ] = None,
     device: common.Device = "auto",

@@ -44,26 +44,40 @@ def predict(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="A .csv, .jsonl or .parquet file.", show_default="a table on the screen"),
+        typer.Option(
+            help="A .csv, .jsonl or .parquet file.",
+            show_default="a table on the screen",
+            metavar="FILE",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, a line per image.")] = False,
-    top: Annotated[int, typer.Option(min=1, help="Show so many classes per image.")] = 1,
+    top: Annotated[
+        int, typer.Option(min=1, help="Show so many classes per image.", rich_help_panel="Rows")
+    ] = 1,
     columns: Annotated[
         str | None,
         typer.Option(
             help="class, probability, top, nearest, weights, unusual, distances, joined by commas.",
             show_default="all that cost nothing, but distances",
+            rich_help_panel="Rows",
+            metavar="NAMES",
         ),
     ] = None,
     abstain: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave images open below this probability.")
+        float,
+        typer.Option(
+            min=0, max=1, help="Leave images open below this probability.", rich_help_panel="Rows"
+        ),
     ] = 0.0,
-    column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
+    column: Annotated[
+        str, typer.Option(help="Of a .csv, that has the paths.", rich_help_panel=common.IMAGES)
+    ] = "path",
     one_domain: Annotated[
         bool,
         typer.Option(
             "--one-domain",
             help="All images are one unknown domain: read them twice, use their pooled statistics.",
+            rich_help_panel=common.ANSWERS,
         ),
     ] = False,
     lean: common.Lean = None,
@@ -72,11 +86,21 @@ def predict(
     layers: common.Layers = None,
     device: common.Device = "auto",
     engine: Annotated[
-        str, typer.Option(help="local, or ray for all machines of a Ray cluster.")
+        str,
+        typer.Option(
+            help="local, or ray for all machines of a Ray cluster.",
+            rich_help_panel="More than one machine",
+            metavar="ENGINE",
+        ),
     ] = "local",
     ray_address: Annotated[
         str | None,
-        typer.Option(help="Of a Ray cluster, host:port or auto.", show_default="one started here"),
+        typer.Option(
+            help="Of a Ray cluster, host:port or auto.",
+            show_default="one started here",
+            rich_help_panel="More than one machine",
+            metavar="ADDRESS",
+        ),
     ] = None,
 ) -> None:
     """Classify images: class, calibrated probability, nearest domain, how unusual each is.

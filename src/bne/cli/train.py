@@ -3,11 +3,13 @@
 import json
 import os
 from pathlib import Path
+from shlex import quote
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
 
 if TYPE_CHECKING:
     from bne.api import TrainedRun
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def show_methods(as_json: bool) -> None:
-    """Prints all methods, with their options and what they implement."""
+    """Prints all methods, a line each; as JSON with their options."""
     from bne.methods import entries
 
     methods = {
@@ -26,14 +28,11 @@ def show_methods(as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(methods, indent=2, default=str))
         return
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("method", "options", "in the paper's words", show_lines=True)
+    width = max(map(len, methods))
     for entry in entries():
-        options = "\n".join(f"{name}={value}" for name, value in entry.options.items())
-        table.add_row(entry.name, options, entry.sentence)
-    Console(markup=False, highlight=False).print(table)
+        left = screen.width() - width - 2
+        typer.echo(f"{entry.name:{width}}  {shorten(entry.summary, left, placeholder=' …')}")
+    screen.show_text("Options, and what the paper says: bne train --list-methods --json.")
 
 
 def show_recipes(as_json: bool) -> None:
@@ -57,15 +56,15 @@ def show_recipe(recipe: "Recipe") -> None:
     typer.echo(dump(plain(recipe.to_dict())), nl=False)
 
 
-def show_run(run: "TrainedRun", as_json: bool) -> None:
-    """Prints the accuracies under every rule, and where the network is, if it is.
+def show_run(run: "TrainedRun", data: Path, as_json: bool) -> None:
+    """Prints the accuracies under every rule, where the network is, if it is, and what to do next.
 
     They are those on the target or, without one, on held-out images of the domains trained on.
     """
     from bne.training.events import ACCURACY, BALANCED, LEADS
     from bne.training.model_folder import TENSORS
     from bne.training.scores import LABELS, RULES, UNTESTED, choose, leading, pooled, sentence
-    from bne.words import listed
+    from bne.words import duration, listed
 
     result, model = run.result, run.folder / "model"
     there = (model / TENSORS).is_file()
@@ -109,6 +108,13 @@ def show_run(run: "TrainedRun", as_json: bool) -> None:
         console.print("The target's images were part of training, without their labels.")
     if there:
         console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
+        folder, images = quote(str(run.folder)), quote(str(data))
+        console.print(
+            f"Finished in {duration(result.seconds)}. Next:\n"
+            f"  bne analyze {folder} --data {images}\n"
+            f"  bne predict {folder} IMAGES",
+            soft_wrap=True,
+        )
     else:
         console.print(
             f"The network is no longer in {model}; to have it again, remove "
@@ -161,10 +167,17 @@ def train(
         typer.Option(
             help="The domains held out, joined by commas. Without any, all are trained on.",
             show_default="the recipe's",
+            metavar="NAMES",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of all that is random.", show_default="the recipe's")
+        int | None,
+        typer.Option(
+            min=0,
+            help="Of all that is random.",
+            show_default="the recipe's",
+            rich_help_panel="Settings",
+        ),
     ] = None,
     weights: common.Weights = None,
     group: common.Group = None,
@@ -173,6 +186,8 @@ def train(
         typer.Option(
             help="How far images lean on their own statistics in use, 0 to 1, or auto.",
             show_default="the recipe's",
+            rich_help_panel="Settings",
+            metavar="SHARE",
         ),
     ] = None,
     settings: common.Settings = None,
@@ -188,19 +203,38 @@ def train(
     skip_bad: common.SkipBad = False,
     allow_gaps: common.AllowGaps = False,
     tensorboard: Annotated[
-        bool, typer.Option(help="Write metrics for TensorBoard into the run's folder.")
+        bool,
+        typer.Option(
+            help="Write metrics for TensorBoard into the run's folder.", rich_help_panel="Watching"
+        ),
     ] = True,
-    wandb: Annotated[bool, typer.Option("--wandb", help="Report to Weights & Biases.")] = False,
-    mlflow: Annotated[bool, typer.Option("--mlflow", help="Report to MLflow.")] = False,
+    wandb: Annotated[
+        bool,
+        typer.Option("--wandb", help="Report to Weights & Biases.", rich_help_panel="Watching"),
+    ] = False,
+    mlflow: Annotated[
+        bool, typer.Option("--mlflow", help="Report to MLflow.", rich_help_panel="Watching")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the recipe with every setting, and stop.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Print the recipe with every setting, and stop.",
+            rich_help_panel=common.STOPPING,
+        ),
     ] = False,
     list_methods: Annotated[
-        bool, typer.Option("--list-methods", help="Print the methods, and stop.")
+        bool,
+        typer.Option(
+            "--list-methods", help="Print the methods, and stop.", rich_help_panel=common.STOPPING
+        ),
     ] = False,
     list_recipes: Annotated[
-        bool, typer.Option("--list-recipes", help="Print the recipes, and stop.")
+        bool,
+        typer.Option(
+            "--list-recipes", help="Print the recipes, and stop.", rich_help_panel=common.STOPPING
+        ),
     ] = False,
 ) -> None:
     """Train a network on some domains and test it on one it has never seen.
@@ -253,7 +287,7 @@ def train(
             **chosen,
         )
         if first:
-            show_run(run, as_json)
+            show_run(run, data, as_json)
 
 
 def _listeners(tensorboard: bool, wandb: bool, mlflow: bool) -> list["Listener"]:

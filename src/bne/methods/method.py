@@ -181,6 +181,12 @@ class Entry:
     presets: Mapping[str, Any]
 
     @property
+    def summary(self) -> str:
+        """The options that its name stands for, and what it is, in one line."""
+        about = (self.method.__doc__ or "").split("\n")[0].replace("`", "")
+        return "; ".join([*(f"{key}={value}" for key, value in self.presets.items()), about])
+
+    @property
     def options(self) -> dict[str, Any]:
         """All options, with the values they have unless others are given."""
         return {**_options(self.method), **self.presets}

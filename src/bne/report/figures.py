@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -69,9 +70,13 @@ def draw(
 
 
 def write(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG or PDF; the same numbers make the same file, which has no date."""
+    """Writes a figure as PNG or PDF; the same numbers make the same file, which has no date.
+
+    A PDF has TrueType fonts: conferences refuse those of Type 3, matplotlib's default.
+    """
     metadata = {"CreationDate": None} if path.suffix == ".pdf" else {}
-    figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
+    with rc_context({"pdf.fonttype": 42}):
+        figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
 
 
 def similarity(shares: Mapping[str, Mapping[str, float]]) -> Figure:
