@@ -19,6 +19,7 @@ from bne.cli import (
     predict,
     serve,
     train,
+    tune,
     verify,
 )
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 app.command(epilog=demo.EPILOG)(demo.demo)
 app.add_typer(data.app, name="data")
 app.command(epilog=train.EPILOG)(train.train)
+app.command(epilog=tune.EPILOG)(tune.tune)
 app.command(epilog=benchmark.EPILOG)(benchmark.benchmark)
 app.command(epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command(epilog=analyze.EPILOG)(analyze.analyze)
