@@ -186,7 +186,10 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
         SettingsError: A setting is unknown, or impossible with the others.
     """
     settings = recipe.to_dict()
-    known = find(changes.get("method", recipe.method)).options
+    try:
+        known = find(changes.get("method", recipe.method)).options
+    except ValueError as error:
+        raise SettingsError(f"{error}.") from None
     settings["options"] = {key: own for key, own in recipe.options.items() if key in known}
     for key, value in changes.items():
         settings = dict(merged(settings, checked(nested(key, value))))
