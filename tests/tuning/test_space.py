@@ -36,7 +36,7 @@ def test_a_file_has_lists_and_ranges_nested_or_by_dotted_key(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"learning_rat": [1]}, "learning_rat is no setting; the nearest is"),
+        ({"learning_rat": [1]}, "learning_rat is no setting"),
         ({"train": {"epoch": [1, 2]}}, "the nearest is 'train.epochs'"),
         ({"lr": []}, "lr has no values"),
         ({"lr": {"low": 1e-2, "high": 1e-3}}, "lr has an empty range: low is 0.01 and high 0.001"),

@@ -154,6 +154,7 @@ class Search:
         self.question, self.start = question, start
         self.problems: dict[str, str] = {}
         self._recipes: dict[str, Recipe] = {}
+        self._runs: dict[tuple[str, int], list[Item]] = {}
         self._study = optuna.create_study(
             storage=storage,
             study_name=question.name,
@@ -341,32 +342,43 @@ class Search:
         start, result = self.start, []
         for digest, (changes, recipe) in self._settings().items():
             records = {
-                seed: {
-                    item.recipe.target: found.of(item)
-                    for item in start.runs(recipe, self.question.targets, seed)
-                }
-                for seed in range(max(1, start.budget.seeds))
+                seed: {item.recipe.target: found.of(item) for item in self._items(recipe, seed)}
+                for seed in range(start.budget.seeds)
             }
             if None in records[0].values():
                 continue
+            known = self._outer_records(recipe, found)
             for share, values in self._values(records):
                 distance = start.distance(changes, share)
-                outer = self._outer(recipe, share, found)
+                outer = self._outer(known, share)
                 result.append(Candidate(changes, share, values, distance, outer, digest))
         return result
 
-    def _outer(self, recipe: Recipe, share: Share, found: Found) -> dict[int, float]:
-        """Accuracy on the target itself by seed, where runs that hold it out alone are recorded."""
-        if len(self.question.target) != 1:
-            return {}
+    def _items(self, recipe: Recipe, seed: int) -> list[Item]:
+        """The runs of a setting in full, made once: their digests take time."""
+        key = (_kind(recipe), seed)
+        if key not in self._runs:
+            self._runs[key] = self.start.runs(recipe, self.question.targets, seed)
+        return self._runs[key]
+
+    def _outer_records(self, recipe: Recipe, found: Found) -> dict[int, Record]:
+        """Runs by seed that hold out the target alone, and train on all else."""
         known = {}
-        for seed in range(max(1, self.start.budget.seeds)):
+        for seed in range(self.start.budget.seeds if len(self.question.target) == 1 else 0):
             (item,) = self.start.runs(recipe, [self.question.target], seed)
             record = found.of(replace(item, materials={**item.materials, "images": None}))
             if record is not None:
-                fold = Fold(self.question.target[0], self.question.target)
-                known[seed] = score(record, fold, share, measure_of([record]))
-        return {seed: value for seed, value in known.items() if value is not None}
+                known[seed] = record
+        return known
+
+    def _outer(self, records: Mapping[int, Record], share: Share) -> dict[int, float]:
+        """Accuracy on the target itself, by seed."""
+        if not records:
+            return {}
+        fold = Fold(self.question.target[0], self.question.target)
+        measure = measure_of(records.values())
+        values = {seed: score(record, fold, share, measure) for seed, record in records.items()}
+        return {seed: value for seed, value in values.items() if value is not None}
 
     def finalists(self, found: Found) -> list[str]:
         """Digests of the best settings by their first seed, and of the recipe if it was tried."""
@@ -383,7 +395,7 @@ class Search:
         settings, finalists = self._settings(), self.finalists(found)
         for seed in range(1, self.start.budget.seeds):
             for digest in finalists:
-                for item in self.start.runs(settings[digest][1], self.question.targets, seed):
+                for item in self._items(settings[digest][1], seed):
                     if found.of(item) is None and item.digest not in self.problems:
                         yield item
 
