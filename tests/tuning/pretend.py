@@ -54,9 +54,11 @@ class Pretending:
 
     def __init__(self, bad: str = "") -> None:
         self.done: list[Item] = []
+        self.batches: list[int] = []
         self.bad = bad
 
     def __call__(self, items: Sequence[Item], job: Job) -> Iterator[Outcome]:
+        self.batches.append(len(items))
         for item in items:
             self.done.append(item)
             if self.bad and item.recipe.augmentation == self.bad:

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import yaml
 
 from bne.benchmark.plan_file import read_plan, write_plan
+from bne.benchmark.ray import Cluster
 from bne.benchmark.records import append, read
 from bne.errors import MissingLibraryError, SettingsError
 from bne.recipes.files import load
@@ -114,6 +116,20 @@ def test_a_limit_is_kept(tmp_path: Path, runs: Pretending) -> None:
     (found,) = search.outcome(read(job.records))
     assert not found.finished
     assert found.choice is None
+
+
+def test_several_settings_are_tried_at_a_time(
+    tmp_path: Path, runs: Pretending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search, job = tuning(tmp_path, settings=8)
+    list(search.carry_out(replace(job, parallel=5), limit=50))
+    assert runs.batches[0] == 2 * 3  # two settings keep five processes at work
+    on_ray = Pretending()
+    monkeypatch.setattr(tuning_module, "execute_on_ray", lambda items, job, _: on_ray(items, job))
+    (tmp_path / "ray").mkdir()
+    search, job = tuning(tmp_path / "ray", settings=8)
+    list(search.carry_out(job, Cluster("auto")))
+    assert on_ray.batches[0] == 8 * 3
 
 
 @pytest.mark.parametrize("sampler", ["random", "gp"])

@@ -83,7 +83,7 @@ def test_the_default_space_has_possible_settings_alone() -> None:
     space = default_space(recipe)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     methods = set()
-    for _ in range(30):
+    for _ in range(12):
         changes = space.suggest(study.ask(), recipe)
         assert with_changes(recipe, changes).method == changes["method"]
         assert ("options.distance" in changes) == (changes["method"] != "deepall")
