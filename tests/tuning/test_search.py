@@ -118,6 +118,18 @@ def test_a_limit_is_kept(tmp_path: Path, runs: Pretending) -> None:
     assert found.choice is None
 
 
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_no_setting_is_tried_twice_and_a_small_space_ends_the_search(
+    tmp_path: Path, runs: Pretending, sampler: str
+) -> None:
+    space = {"method": ["deepall", "bne"], "augmentation": ["paper", "strong"]}
+    (found,) = carry_out(tmp_path, space=space, settings=9, lengths=1, seeds=1, sampler=sampler)
+    assert found.finished
+    assert len(found.rows) == found.counts["tried"] == 4
+    assert (found.counts["failed"], found.problems) == (0, {})
+    assert len(runs.done) == 4 * 3
+
+
 def test_several_settings_are_tried_at_a_time(
     tmp_path: Path, runs: Pretending, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from bne.recipes.checks import check_settings
 from bne.recipes.schema import checked, to_recipe
 from bne.training.environment import weights_sha256
 from bne.training.files import plain, write_text
-from bne.training.identity import images_digest
+from bne.training.identity import images_digest, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,6 +81,10 @@ def for_this_machine(
     found = []
     for item in items:
         recipe = replace(item.recipe, weights=weights) if weights else item.recipe
+        if item.settings["weights"] != settings_of(recipe)["weights"]:
+            raise DataError(
+                f"The plan's weights are {item.settings['weights']}; give a file of that name."
+            )
         here = {"images": names, "weights": checksum(recipe.weights)}
         for what, known in item.materials.items():
             if known is not None and here.get(what) != known:

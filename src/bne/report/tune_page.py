@@ -84,11 +84,11 @@ def _behind(tuned: Tuned, one: Candidate) -> str:
 
 
 def _mark(tuned: Tuned, one: Candidate) -> str:
-    choice = tuned.choice
+    choice, recipe = tuned.choice, tuned.recipe_itself
     marks = {
         "chosen": choice is not None and one is choice.chosen,
         "highest mean": choice is not None and one is choice.best,
-        "the recipe": one.distance == 0,
+        "the recipe": recipe is not None and one.digest == recipe.digest,
     }
     return ", ".join(name for name, true in marks.items() if true)
 

@@ -223,16 +223,20 @@ class Candidate:
         """How many every domain has."""
         return min(map(len, self.values.values()))
 
-    def lead(self, other: Candidate) -> tuple[float, float]:
-        """By how much it exceeds another, and the standard error of that over domains.
+    def gaps(self, other: Candidate) -> list[float]:
+        """By how much it exceeds another on each domain, over the seeds that both have.
 
-        The difference is taken domain by domain over the seeds that both have: some domains are
-        harder than others, for whatever settings.
+        Some domains are harder than others for whatever settings, so only differences tell.
         """
-        gaps = []
-        for domain, own in self.values.items():
-            theirs = other.values[domain]
-            gaps.append(fmean(own[seed] - theirs[seed] for seed in own.keys() & theirs.keys()))
+        return [
+            fmean(own[seed] - theirs[seed] for seed in own.keys() & theirs.keys())
+            for domain, own in self.values.items()
+            for theirs in [other.values[domain]]
+        ]
+
+    def lead(self, other: Candidate) -> tuple[float, float]:
+        """By how much it exceeds another, and the standard error of that over domains."""
+        gaps = self.gaps(other)
         return fmean(gaps), _error(gaps)
 
 

@@ -36,6 +36,8 @@ FACTOR = 3
 """Every third setting is trained on, three times as long."""
 
 SAMPLERS = ("tpe", "gp", "random")
+ATTEMPTS = 20  # at a setting that was not tried before
+REPEATED = "repeated"
 
 
 @dataclass(frozen=True)
@@ -194,12 +196,12 @@ class Search:
         """
         missing: list[Item] = []
         under_way = 0
-        for trial in self._running():
-            items = self._advance(trial, found)
+        for running in self._running():
+            items = self._advance(running, found)
             missing += items
             under_way += bool(items)
-        while under_way < width and self.tried < self.start.budget.settings:
-            items = self._advance(self._next(), found)
+        while under_way < width and self._may_try_more and (trial := self._next()):
+            items = self._advance(trial, found)
             missing += items
             under_way += bool(items)
         return missing or list(self._more_seeds(found))
@@ -207,8 +209,12 @@ class Search:
     def over(self, found: Found) -> bool:
         """Whether nothing is left to run."""
         running = any(trial.state.name == "RUNNING" for trial in self._trials())
-        tried = self.tried >= self.start.budget.settings
-        return tried and not running and not any(self._more_seeds(found))
+        return not (running or self._may_try_more or any(self._more_seeds(found)))
+
+    @property
+    def _may_try_more(self) -> bool:
+        whole = self._study.user_attrs.get("whole space")
+        return self.tried < self.start.budget.settings and self.tried != whole
 
     def failed(self, item: Item, problem: str) -> None:
         """Gives up the setting of a run that failed."""
@@ -217,7 +223,12 @@ class Search:
     @property
     def tried(self) -> int:
         """Settings that were begun."""
-        return sum(trial.state.name != "WAITING" for trial in self._trials())
+        return len(self._begun())
+
+    def _begun(self) -> list[optuna.trial.FrozenTrial]:
+        return [
+            t for t in self._trials() if t.state.name != "WAITING" and REPEATED not in t.user_attrs
+        ]
 
     @property
     def best(self) -> tuple[float, dict[str, Any]] | None:
@@ -240,11 +251,22 @@ class Search:
                 self._seed(frozen.number)
                 yield optuna.trial.Trial(self._study, frozen._trial_id)
 
-    def _next(self) -> optuna.trial.Trial:
-        self._seed(self.tried)
-        return self._study.ask()
+    def _next(self) -> optuna.trial.Trial | None:
+        """A setting that was not tried before; None if the space seems to have no other."""
+        for attempt in range(ATTEMPTS):
+            known = [trial.params for trial in self._begun()]
+            number = sum(trial.state.name != "WAITING" for trial in self._trials())
+            self._seed(number, "random" if attempt > ATTEMPTS // 4 else None)
+            trial = self._study.ask()
+            self.start.space.suggest(trial, self.start.recipe)
+            if trial.params not in known:
+                return trial
+            trial.set_user_attr(REPEATED, True)
+            self._study.tell(trial, state=_state("FAIL"))
+        self._study.set_user_attr("whole space", self.tried)
+        return None
 
-    def _seed(self, number: int) -> None:
+    def _seed(self, number: int, sampler: str | None = None) -> None:
         """Makes the sampler anew for each setting, so that a killed search goes on as it would."""
         import optuna
 
@@ -256,7 +278,9 @@ class Search:
         }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self._study.sampler = kinds[budget.sampler](seed=10_000 * budget.seed + number)
+            self._study.sampler = kinds[sampler or budget.sampler](
+                seed=10_000 * budget.seed + number
+            )
 
     def _advance(self, trial: optuna.trial.Trial, found: Found) -> list[Item]:
         """Tells the study what is known of a setting; returns the runs that it waits for."""
@@ -424,15 +448,23 @@ class Search:
 
     def given_up(self) -> dict[str, str]:
         """Why settings failed, by the changes that they make."""
-        failed = [trial for trial in self._trials() if trial.state.name == "FAIL"]
+        failed = [trial for trial in self._begun() if trial.state.name == "FAIL"]
         return {
             changes_text(self.start.space.decoded(trial.params)): trial.user_attrs["problem"]
             for trial in failed
         }
 
+    def stopped(self) -> dict[str, float]:
+        """Settings that were not trained in full, with their mean after the shortest training."""
+        return {
+            changes_text(self.start.space.decoded(trial.params)): trial.intermediate_values[1]
+            for trial in self._trials()
+            if trial.state.name == "PRUNED"
+        }
+
     def counts(self) -> dict[str, int]:
         """How many settings were tried, stopped early, and failed."""
-        states = [trial.state.name for trial in self._trials()]
+        states = [trial.state.name for trial in self._begun()]
         stopped, failed = states.count("PRUNED"), states.count("FAIL")
         return {"tried": self.tried, "stopped": stopped, "failed": failed}
 

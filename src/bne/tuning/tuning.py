@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import bne
 from bne.benchmark.execute import execute
+from bne.benchmark.expectation import Interval
 from bne.benchmark.ray import execute_on_ray
 from bne.benchmark.records import read
+from bne.benchmark.tables import signed
 from bne.recipes.files import dump
 from bne.training.events import scores_from_dict
 from bne.training.files import plain
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from bne.tuning.search import Start
 
 AT_ONCE = 8  # settings, where a cluster says how many runs it takes at a time
-SURE = 2.0  # standard errors
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Tuned:
         choice: what to take; None before the first setting is trained in full.
         importances: how much each setting matters, in shares of 1.
         problems: why settings failed, by the settings.
+        stopped: mean accuracy after the shortest training of settings that went no further.
         counts: settings tried, stopped early and failed.
         finished: whether nothing is left to run.
     """
@@ -54,6 +56,7 @@ class Tuned:
     choice: Choice | None
     importances: dict[str, float]
     problems: dict[str, str]
+    stopped: dict[str, float]
     counts: dict[str, int]
     finished: bool
 
@@ -105,12 +108,14 @@ class Tuned:
                 "more than a standard error."
             )
         else:
-            gain, error = chosen.lead(own)
-            sure = "That is fairly sure" if gain > SURE * error else "That is not sure"
+            (gain, error), interval = chosen.lead(own), Interval.of(chosen.gaps(own))
+            low, high = interval.low or 0.0, interval.high or 0.0
+            sure = "That is fairly sure" if low > 0 else "That is not sure"
             sentences.append(
-                f"By {measured}, the chosen settings have {gain:+.1f} ± {error:.1f} points over "
-                f"the recipe {self.start.name}, {counted(chosen.seeds, 'seed')} each. {sure}: "
-                f"{counted(len(folds), 'domain')} are what the standard error is of."
+                f"By {measured}, the chosen settings have {signed(gain, 1)} ± {error:.1f} points "
+                f"over the recipe {self.start.name}, {counted(chosen.seeds, 'seed')} each. {sure}: "
+                f"the 95 % interval over {counted(len(folds), 'domain')} is {signed(low, 1)} to "
+                f"{signed(high, 1)}, and the choice is one of {self.counts['tried']}."
             )
         if best is not chosen:
             lead, error = best.lead(chosen)
@@ -139,8 +144,9 @@ class Tuned:
             "finished": self.finished,
             "settings": [told(one) for one in self.rows],
             "importances": self.importances,
+            "counts": self.counts,
             "failed": self.problems,
-            **self.counts,
+            "stopped": self.stopped,
         }
 
     def recipe_text(self) -> str:
@@ -258,6 +264,7 @@ class Tuning:
                     choose(deciding) if deciding else None,
                     search.importances(),
                     search.given_up(),
+                    search.stopped(),
                     search.counts(),
                     finished=search.over(found),
                 )
