@@ -7,9 +7,9 @@ from PIL import Image
 DOMAINS, CLASSES = ("art", "photo", "sketch"), ("cat", "dog")
 
 
-def write_pictures(root: Path, count: int = 6) -> Path:
+def write_pictures(root: Path, count: int = 6, domains: tuple[str, ...] = DOMAINS) -> Path:
     """Stripes along or across, in another colour in each domain."""
-    for number, domain in enumerate(DOMAINS):
+    for number, domain in enumerate(domains):
         for label, name in enumerate(CLASSES):
             folder = root / domain / name
             folder.mkdir(parents=True)

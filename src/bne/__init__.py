@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bne.api import from_pretrained, load, train, verify
+    from bne.api import from_pretrained, load, train, tune, verify
     from bne.core import distances
     from bne.core.convert import convert
     from bne.core.distances import bhattacharyya, uniform, wasserstein
@@ -37,6 +37,7 @@ __all__ = [
     "load",
     "recompute_statistics",
     "train",
+    "tune",
     "uniform",
     "verify",
     "wasserstein",
@@ -44,7 +45,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("from_pretrained", "load", "train", "verify"),
+    "api": ("from_pretrained", "load", "train", "tune", "verify"),
     "core.convert": ("convert",),
     "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
     "core.embedding": ("Embedding",),

@@ -1,16 +1,19 @@
-"""What the commands do, from Python: `bne.train`, `bne.load` and `bne.verify`."""
+"""What the commands do, from Python: `bne.train`, `bne.tune`, `bne.load` and `bne.verify`."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from bne.benchmark.execute import Outcome
+    from bne.benchmark.ray import Cluster
     from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet, Way
     from bne.deploy.classifier import Classifier
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from bne.recipes.inputs import Inputs
     from bne.training.events import Listener
     from bne.training.folder import Result
+    from bne.tuning.setup import Setup
+    from bne.tuning.tuning import Tuned, Tuning
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,154 @@ def train(
     if not done and first:
         load(folder, "cpu").save(folder / NAME)
     return TrainedRun(folder, result, (*inputs.notes(), *prepared.notes))
+
+
+@dataclass(frozen=True)
+class TunedRun:
+    """What `bne.tune` gives.
+
+    Attributes:
+        folder: with recipes, records and the study.
+        found: choice, settings and importances, for each target.
+    """
+
+    folder: Path
+    found: tuple[Tuned, ...]
+
+    @property
+    def recipe(self) -> Path:
+        """The file of the chosen recipe, of the first target if there are several."""
+        name = self.found[0].question.name.replace("/", "-").replace(" ", "-")
+        return self.folder / ("recipe.yaml" if len(self.found) == 1 else f"recipe-{name}.yaml")
+
+    def __str__(self) -> str:
+        return "\n".join(one.how_sure for one in self.found)
+
+
+def tune(
+    data: str | Path,
+    target: str | Sequence[str] | None = None,
+    *,
+    every_target: bool = False,
+    recipe: str | Path = "default",
+    space: str | Path | Mapping[str, Any] | None = None,
+    out: str | Path = "runs/tune",
+    trials: int = 16,
+    lengths: int = 2,
+    finalists: int = 3,
+    seeds: int = 3,
+    sampler: str = "tpe",
+    device: str = "auto",
+    parallel: int = 1,
+    limit: int | None = None,
+    cache: str | Path | None = None,
+    skip_bad: bool = False,
+    allow_gaps: bool = False,
+    progress: bool = False,
+    **settings: Any,
+) -> TunedRun:
+    """Chooses settings for an unseen domain by leaving known ones out in turn: `bne tune`.
+
+    Args:
+        data: a folder or a CSV.
+        target: domains set aside, of which no image is opened; by default none, for a domain that
+            nobody has yet.
+        every_target: whether each domain is set aside in turn, as in a benchmark.
+        recipe: to start from: the name of one that comes with the package, or a .yaml file.
+        space: of settings: a .yaml file or what it would hold; by default one around the recipe.
+        out: folder of the study, the records and the recipe that is found. A search in it goes on.
+        trials: number of settings to try.
+        lengths: of training, see `bne.tuning.search.Budget`.
+        finalists: number of the best settings that get more seeds.
+        seeds: of finalists.
+        sampler: Optuna's: "tpe", "gp" or "random".
+        device: "auto", "cpu" or "cuda".
+        parallel: number of runs at a time.
+        limit: on the number of runs made now.
+        cache: where prepared images are kept.
+        skip_bad: whether images that cannot be read are left out.
+        allow_gaps: whether a source domain may lack classes that others have.
+        progress: whether to show on stderr how it goes.
+        **settings: of the recipe, as in `train`.
+
+    Raises:
+        SettingsError: A setting or a value of the space is unknown or impossible.
+        DataError: The data cannot be read or trained on.
+        MissingLibraryError: Optuna is not installed.
+    """
+    from bne.errors import SettingsError
+    from bne.tuning.search import SAMPLERS, Budget
+    from bne.tuning.setup import set_up
+
+    if sampler not in SAMPLERS:
+        raise SettingsError(f"sampler is {sampler!r}; choose {' or '.join(SAMPLERS)}.")
+    chosen = set_up(
+        data,
+        parse_names(target) if target else (),
+        every_target=every_target,
+        recipe=recipe,
+        space=space,
+        settings=settings,
+        budget=Budget(trials, lengths, finalists, seeds, sampler),
+        out=out,
+        cache=cache,
+        device=device,
+        parallel=parallel,
+        skip_bad=skip_bad,
+        allow_gaps=allow_gaps,
+    )
+    return carry_out_tuning(chosen, limit=limit, progress=progress)
+
+
+def carry_out_tuning(
+    setup: Setup,
+    *,
+    cluster: Cluster | None = None,
+    limit: int | None = None,
+    progress: bool = False,
+) -> TunedRun:
+    """Makes the runs of a search, or what is left of them, and writes what is found."""
+    from bne.benchmark.records import read
+    from bne.tuning.setup import write_found
+
+    tuning, job = setup.tuning(), setup.job
+    if cluster is None:  # the machines of a cluster do it themselves
+        how: Any = {"skip_bad": job.skip_bad, "show": progress}
+        prepare(setup.images, job.data, job.cache, setup.inputs[0].way, **how)
+    if progress:
+        show_notes(setup.inputs)
+    with _tuning_bar(setup.expected()[0], progress) as show:
+        for outcome in tuning.carry_out(job, cluster, limit):
+            show(outcome, tuning)
+    found = tuning.outcome(read(job.records))
+    write_found(job.out, found)
+    return TunedRun(job.out, tuple(found))
+
+
+@contextmanager
+def _tuning_bar(total: int, shown: bool) -> Iterator[Callable[[Outcome, Tuning], None]]:
+    """A context with a function that shows how a run ended, and the best settings so far."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    from bne.tuning.tuning import ended
+
+    console = Console(stderr=True, markup=False, highlight=False, quiet=not shown)
+    bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    # Ray prints on stdout when a worker dies, and that is for the outcome.
+    with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
+        task = progress.add_task("Training networks", total=total)
+        known = ""
+
+        def show(outcome: Outcome, tuning: Tuning) -> None:
+            nonlocal known
+            console.print(ended(outcome), soft_wrap=True)
+            if (best := tuning.best_so_far()) != known:
+                known = best
+                console.print(known, style="bold", soft_wrap=True)
+            progress.advance(task)
+
+        yield show
 
 
 def resolve(

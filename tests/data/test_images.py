@@ -345,6 +345,21 @@ def test_the_recipe_names_size_and_decoder() -> None:
     assert Image.__version__ in str(Way(64))
 
 
+def test_nothing_is_left_of_domains_that_are_left_out() -> None:
+    labels = {"a": (0, 2), "b": (0, 1, 2), "c": (2, 0)}  # class 1 is of b alone
+    files = tuple(
+        ImageFile(f"{domain}/{label}", label, place, bytes, "")
+        for place, (domain, own) in enumerate(labels.items())
+        for label in own
+    )
+    images = ImageSet(("a", "b", "c"), ("cat", "dog", "elk"), files)
+    left = images.without(["b"])
+    assert (left.domains, left.classes) == (("a", "c"), ("cat", "elk"))
+    assert [file.name for file in left.files] == ["a/0", "a/2", "c/2", "c/0"]
+    assert (left.labels, left.domain_ids) == ([0, 1, 1, 0], [0, 0, 1, 1])
+    assert images.without([]) is images
+
+
 def test_select_and_indices() -> None:
     files = tuple(ImageFile(f"{i}", i % 2, i // 2, io.BytesIO().read, "") for i in range(6))
     images = ImageSet(("a", "b", "c"), ("cat", "dog"), files)

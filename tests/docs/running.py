@@ -68,7 +68,7 @@ def run(words: list[str]) -> None:
 def check(words: list[str]) -> None:
     """Checks what can be known of a command line without running it."""
     match words:
-        case ["bne", "train" | "benchmark", *_]:
+        case ["bne", "train" | "benchmark", *_] if "--plan" not in words:
             with small_recipes(SMALL), pytest.MonkeyPatch.context() as patch:
                 patch.setattr(sys, "argv", [*_without_data(words), "--dry-run"])
                 assert _exit_code(cli.main) == 0, words

@@ -106,6 +106,14 @@ def _training(names: dict[str, Any], output: str) -> None:
     assert {"default-bne-sketch-0", "officecaltech-resnet18-bne-dslr+webcam-0", "mine"} <= runs
 
 
+def _tuning(names: dict[str, Any], output: str) -> None:
+    found = names["found"].found[0]
+    assert [fold.domain for fold in found.question.folds] == ["blueprint", "chalk", "poster"]
+    assert len(found.rows) == 2
+    assert Path("runs/recipe-{}-ink-0".format(found.choice.chosen.changes["method"])).is_dir()
+    assert "For ink: left out in turn: blueprint, chalk, poster." in output
+
+
 def _benchmarks(names: dict[str, Any], output: str) -> None:
     assert len(names["found"]) == 5 * 2 * 3
     assert "| DeepAll | ours, last | … |" in output
@@ -132,6 +140,7 @@ AFTERWARDS: dict[str, Callable[[dict[str, Any], str], None]] = {
     "docs/segmentation.md": _segmentation,
     "docs/data.md": _data,
     "docs/training.md": _training,
+    "docs/tuning.md": _tuning,
     "docs/benchmarks.md": _benchmarks,
     "docs/methods.md": _methods,
     "docs/domainbed.md": _domainbed,

@@ -97,6 +97,7 @@ class Job:
         keep_models: whether the runs' folders stay, with the trained networks.
         skip_bad: whether images that cannot be read are left out.
         allow_gaps: whether source domains may lack classes that others have.
+        without: domains of which nothing is opened.
     """
 
     data: Path
@@ -109,6 +110,7 @@ class Job:
     keep_models: bool = False
     skip_bad: bool = False
     allow_gaps: bool = False
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,9 @@ def _run(item: Item, job: Job, folder: Path, listeners: Sequence[Listener]) -> R
     from bne.training.run import run
 
     names = item.materials.get("images")
-    split_file, images = official_split(job.data), _opened(job.data, names)
+    split_file, images = official_split(job.data), _opened(job.data, job.without, names)
     inputs = Inputs.of(item.recipe, images, split_file, allow_gaps=job.allow_gaps)
-    prepared = _prepared(job.data, names, job.cache, inputs.way, job.skip_bad)
+    prepared = _prepared(job.data, job.without, names, job.cache, inputs.way, job.skip_bad)
     if prepared.skipped:
         inputs = Inputs.of(item.recipe, prepared.images, split_file, allow_gaps=job.allow_gaps)
     wanted = job.analyse or item.analysed
@@ -191,20 +193,25 @@ def _run(item: Item, job: Job, folder: Path, listeners: Sequence[Listener]) -> R
 
 
 @cache  # a worker opens the images once, not for every run, but others that lie there anew
-def _opened(data: Path, _: str | None) -> ImageSet:
+def _opened(data: Path, without: tuple[str, ...], _: str | None) -> ImageSet:
     from bne.data.sources import open_images
 
-    return open_images(data)
+    return open_images(data).without(without)
 
 
 @cache
 def _prepared(
-    data: Path, names: str | None, folder: Path | None, way: Way, skip_bad: bool
+    data: Path,
+    without: tuple[str, ...],
+    names: str | None,
+    folder: Path | None,
+    way: Way,
+    skip_bad: bool,
 ) -> PreparedImages:
     from bne.data.cache import prepare
 
     how: Any = {"fit": way.fit, "window": way.window, "channels": way.channels}
-    return prepare(_opened(data, names), folder, way.size, **how, skip_bad=skip_bad)
+    return prepare(_opened(data, without, names), folder, way.size, **how, skip_bad=skip_bad)
 
 
 DIED = "its process died, perhaps for lack of memory"

@@ -19,6 +19,7 @@ from bne.cli import (
     predict,
     serve,
     train,
+    tune,
     verify,
 )
 from bne.cli.help import Command, Group
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command(cls=Command, epilog=demo.EPILOG)(demo.demo)
 app.add_typer(data.app, name="data")
 app.command(cls=Command, epilog=train.EPILOG)(train.train)
+app.command(cls=Command, epilog=tune.EPILOG)(tune.tune)
 app.command(cls=Command, epilog=benchmark.EPILOG)(benchmark.benchmark)
 app.command(cls=Command, epilog=evaluate.EPILOG)(evaluate.evaluate)
 app.command(cls=Command, epilog=analyze.EPILOG)(analyze.analyze)

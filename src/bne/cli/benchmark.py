@@ -3,6 +3,7 @@
 import json
 import sys
 from contextlib import redirect_stdout
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,7 +71,8 @@ def show_outcome(console: "Console", outcome: "Outcome") -> None:
         console.print(f"{outcome.item} failed: {outcome.problem}", style="red", soft_wrap=True)
         return
     record = outcome.record
-    percent = f"{accuracy(record, 'last'):.1f} %"
+    tested = record.accuracy["last"]  # nothing, if no domain is held out
+    percent = f"{accuracy(record, 'last'):.1f} %" if tested else "done"
     console.print(f"{outcome.item}: {percent} in {duration(record.seconds)}", soft_wrap=True)
 
 
@@ -292,6 +294,46 @@ def phases(items: "Sequence[Item]", known: "Sequence[Record]", parallel: int) ->
     return found
 
 
+def carry_out_plan(
+    file: Path,
+    job: "Job",
+    cluster: "Cluster | None",
+    weights: str | None,
+    limit: int | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Carries out the runs of a file, as far as they are not recorded."""
+    from bne.benchmark.plan import estimate
+    from bne.benchmark.plan_file import for_this_machine, read_plan
+    from bne.benchmark.records import read
+    from bne.benchmark.tables import find_records
+    from bne.data.sources import open_images
+    from bne.data.splits import official_split
+
+    planned, without = read_plan(file)
+    images, split_file = open_images(job.data).without(without), official_split(job.data)
+    items, known = for_this_machine(planned, images, weights), read(job.records)
+    left = [item for item, record in find_records(items, known) if record is None][:limit]
+    seconds = estimate(left, known)
+    inputs = check(left, images, split_file, allow_gaps=job.allow_gaps)
+    if dry_run:
+        return show_plan(items, left, seconds, as_json)
+    common.check_folder(job.out, job.data)
+    common.check_writable(job.records, "--records")
+    typer.echo(summary(items, left, seconds), err=True)
+    job = replace(job, without=without)
+    failed = carry_out(left, inputs, images, split_file, job, cluster) if left else []
+    if as_json:
+        problems = [{"run": str(outcome.item), "problem": outcome.problem} for outcome in failed]
+        typer.echo(json.dumps({"runs": len(items), "failed": problems}, indent=2))
+    else:
+        typer.echo(f"{job.records}: {len(left) - len(failed)} of {len(left)} runs added.")
+    if failed:
+        raise typer.Exit(1)
+    return None
+
+
 EPILOG = (
     "Example: bne benchmark --data data/pacs --table ablation-pacs-resnet18 --seeds 3"
     " --recipe pacs-resnet18-standard --weights resnet18.safetensors --report pacs.html"
@@ -322,6 +364,40 @@ class Format(StrEnum):
     LATEX = "latex"
     CSV = "csv"
     HTML = "html"
+
+
+CARRIED_OUT = "How they are carried out"
+Parallel = Annotated[
+    int,
+    typer.Option(
+        min=1, help="How many runs share the device at a time.", rich_help_panel=CARRIED_OUT
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        help="Of the Ray cluster: host:port, or auto for the one this machine is part of.",
+        show_default="a local one, started for these runs",
+        rich_help_panel=CARRIED_OUT,
+        metavar="ADDRESS",
+    ),
+]
+GpusPerRun = Annotated[
+    float | None,
+    typer.Option(
+        min=0.01,
+        max=1,
+        help="On Ray, the share of a GPU that a run takes: 0.25 for four on one.",
+        show_default="1",
+        rich_help_panel=CARRIED_OUT,
+    ),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Run at most so many now.", show_default=False, rich_help_panel="Which runs"
+    ),
+]
 
 
 def benchmark(
@@ -393,61 +469,30 @@ def benchmark(
         ),
     ] = None,
     device: common.Device = "auto",
-    parallel: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="How many runs share the device at a time.",
-            rich_help_panel="How they are carried out",
-        ),
-    ] = 1,
+    parallel: Parallel = 1,
     engine: Annotated[
         Engine,
         typer.Option(
             help="Run on this machine, or on a Ray cluster.",
-            rich_help_panel="How they are carried out",
+            rich_help_panel=CARRIED_OUT,
             metavar="ENGINE",
         ),
     ] = Engine.LOCAL,
-    ray_address: Annotated[
-        str | None,
-        typer.Option(
-            help="Of the Ray cluster: host:port, or auto for the one this machine is part of.",
-            show_default="a local one, started for these runs",
-            rich_help_panel="How they are carried out",
-            metavar="ADDRESS",
-        ),
-    ] = None,
-    gpus_per_run: Annotated[
-        float | None,
-        typer.Option(
-            min=0.01,
-            max=1,
-            help="On Ray, the share of a GPU that a run takes: 0.25 for four on one.",
-            show_default="1",
-            rich_help_panel="How they are carried out",
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Run at most so many now.", show_default=False, rich_help_panel="Which runs"
-        ),
-    ] = None,
+    ray_address: RayAddress = None,
+    gpus_per_run: GpusPerRun = None,
+    limit: Limit = None,
     analyse: Annotated[
         bool,
         typer.Option(
             "--analyze/--no-analyze",
             "--analyse/--no-analyse",
             help="Record what trained networks do inside.",
-            rich_help_panel="How they are carried out",
+            rich_help_panel=CARRIED_OUT,
         ),
     ] = True,
     keep_models: Annotated[
         bool,
-        typer.Option(
-            help="Keep trained networks in --out.", rich_help_panel="How they are carried out"
-        ),
+        typer.Option(help="Keep trained networks in --out.", rich_help_panel=CARRIED_OUT),
     ] = False,
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
@@ -475,6 +520,16 @@ def benchmark(
             "--format", help="Of the table.", rich_help_panel="The table", metavar="FORMAT"
         ),
     ] = Format.TERMINAL,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            help="Carry out the runs that bne tune --plan wrote, and print no table.",
+            show_default=False,
+            rich_help_panel="Which runs",
+            metavar="FILE",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -499,6 +554,15 @@ def benchmark(
     cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
     file = records or out / "records.jsonl"
     known = read(file)
+    if plan_file:
+        if table or recipe or benchmark or methods or rows or targets or group or settings:
+            raise SettingsError("--plan has runs with all their settings; leave other ones out.")
+        if data is None:
+            raise typer.BadParameter("say where the images are.", param_hint="--data")
+        place = device if cluster else common.choose_device(device)
+        how = (analyse, keep_models, skip_bad, allow_gaps)
+        job = Job(data, cache, out, file, place, parallel, *how)
+        return carry_out_plan(plan_file, job, cluster, weights, limit, dry_run, as_json)
     images = open_images(data) if data else None
     split_file = official_split(data) if data else None
     recorded = dict.fromkeys(tuple(record.settings["target"]) for record in known)

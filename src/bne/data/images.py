@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from bne.data import dicom
@@ -85,6 +85,21 @@ class ImageSet:
     def select(self, indices: Iterable[int]) -> ImageSet:
         """The images at `indices`, in that order; `domains` and `classes` stay as they are."""
         return ImageSet(self.domains, self.classes, tuple(self.files[i] for i in indices))
+
+    def without(self, domains: Collection[str]) -> ImageSet:
+        """The images of all other domains; classes that only the named ones have are gone too."""
+        if not domains:
+            return self
+        left_out = set(self.indices_of(domains))
+        kept = [file for number, file in enumerate(self.files) if number not in left_out]
+        labels = {old: new for new, old in enumerate(sorted({file.label for file in kept}))}
+        others = [number for number, name in enumerate(self.domains) if name not in domains]
+        places = {old: new for new, old in enumerate(others)}
+        return ImageSet(
+            tuple(self.domains[number] for number in others),
+            tuple(self.classes[label] for label in labels),
+            tuple(replace(f, label=labels[f.label], domain=places[f.domain]) for f in kept),
+        )
 
     def indices_of(self, domains: Collection[str]) -> list[int]:
         """Where the images of the named domains stand in `files`, ascending."""

@@ -1,0 +1,327 @@
+"""Which settings a search may choose: ranges and lists, from a YAML file or around a recipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bne.errors import SettingsError, did_you_mean
+from bne.methods.method import Method, find
+from bne.recipes.checks import check_settings
+from bne.recipes.files import dump, parse
+from bne.recipes.schema import checked, flat, merged, nested, to_recipe
+from bne.training.scores import SHARES
+from bne.words import listed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import optuna
+
+    from bne.recipes.schema import Recipe
+
+RANGE = {"low", "high", "log", "step"}
+OF_A_RUN = {
+    "target": "--target says which domain is set aside",
+    "sources": "all domains that are not held out train",
+    "seed": "--seeds says how many there are",
+}
+METHODS = ("deepall", "bne", "points")
+RATES = 5.0  # times lower and higher than the recipe's, in the default space
+WARM_UP = 0.3  # of the epochs, as in the recipe `default`
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included; whole ones if both of these are.
+
+    Attributes:
+        low: smallest number.
+        high: largest number.
+        log: whether every factor is as probable as any other, for learning rates.
+        step: distance of the numbers; None takes all.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+    step: float | None = None
+
+    def suggest(self, trial: optuna.trial.Trial, name: str) -> float:
+        """A number that the sampler chooses."""
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            step = 1 if self.step is None else int(self.step)
+            return trial.suggest_int(name, self.low, self.high, step=step, log=self.log)
+        return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
+
+    def decoded(self, value: Any) -> Any:
+        """A value of the study, as recipes have it."""
+        return value
+
+    def encoded(self, value: Any) -> float | None:
+        """A value as the study has it; None if it is outside."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value if self.low <= value <= self.high else None
+
+    def ends(self) -> tuple[Any, ...]:
+        """Values that must be possible for all to be."""
+        return (self.low, self.high)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As the file has it."""
+        fields = {"low": self.low, "high": self.high}
+        more = {"log": True} if self.log else {}
+        return {**fields, **more, **({} if self.step is None else {"step": self.step})}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Some values: numbers, texts, true, false, null or lists."""
+
+    values: tuple[Any, ...]
+
+    def suggest(self, trial: optuna.trial.Trial, name: str) -> Any:
+        """A value that the sampler chooses."""
+        return self.decoded(trial.suggest_categorical(name, [json.dumps(v) for v in self.values]))
+
+    def decoded(self, value: Any) -> Any:
+        """A value of the study, as recipes have it."""
+        return json.loads(value)
+
+    def encoded(self, value: Any) -> str | None:
+        """A value as the study has it; None if it is not there."""
+        return json.dumps(value) if value in self.values else None
+
+    def ends(self) -> tuple[Any, ...]:
+        """Values that must be possible for all to be."""
+        return self.values
+
+    def to_plain(self) -> list[Any]:
+        """As the file has it."""
+        return list(self.values)
+
+
+@dataclass(frozen=True)
+class Space:
+    """What a search may choose.
+
+    Attributes:
+        dimensions: ranges and choices by dotted key, the method first.
+        shares: to lean by, which need no run of their own: every run is scored at all of them.
+    """
+
+    dimensions: Mapping[str, Range | Choice]
+    shares: tuple[float | str, ...] = SHARES
+
+    def suggest(self, trial: optuna.trial.Trial, recipe: Recipe) -> dict[str, Any]:
+        """One setting, by dotted key; without what its method does not heed.
+
+        Args:
+            trial: that the sampler chooses for.
+            recipe: whose method is taken if the space has none.
+        """
+        found: dict[str, Any] = {}
+        for key, dimension in self.dimensions.items():
+            if heeds(found.get("method", recipe.method), key):
+                found[key] = dimension.suggest(trial, key)
+        return found
+
+    def decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """One setting, by dotted key, of what the study has."""
+        known = {key: own for key, own in self.dimensions.items() if key in values}
+        return {key: own.decoded(values[key]) for key, own in known.items()}
+
+    def own(self, recipe: Recipe) -> dict[str, Any]:
+        """What of a recipe lies within the space, as the study has it."""
+        values = {key: value_in(recipe, key, recipe.method) for key in self.dimensions}
+        found = {key: self.dimensions[key].encoded(value) for key, value in values.items()}
+        return {key: value for key, value in found.items() if value is not None}
+
+    def __str__(self) -> str:
+        shown = {key: dimension.to_plain() for key, dimension in self.dimensions.items()}
+        return dump({**shown, "lean": list(self.shares)})
+
+
+def heeds(method: str, key: str) -> bool:
+    """Whether a setting makes a difference to a method: an option of its own, or a warm-up."""
+    entry = find(method)
+    if key.startswith("options."):
+        return key.split(".")[1] in entry.options
+    return key != "train.warm_up" or entry.method.begin_epoch is not Method.begin_epoch
+
+
+def value_in(recipe: Recipe, key: str, method: str) -> Any:
+    """A recipe's value of a setting; of an option that it does not name, the method's default."""
+    if key.startswith("options."):
+        name = key.split(".")[1]
+        return recipe.options.get(name, find(method).options.get(name))
+    value: Any = recipe
+    for part in key.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def default_space(recipe: Recipe) -> Space:
+    """A small space around a recipe: method, rate, warm-up, augmentation, averaging, distance."""
+    epochs, rate = recipe.train.epochs, recipe.train.optimiser.learning_rate
+    found: dict[str, Range | Choice] = {
+        "method": Choice(tuple(dict.fromkeys((*METHODS, recipe.method)))),
+        "train.optimiser.learning_rate": Range(rate / RATES, rate * RATES, log=True),
+        "train.warm_up": Choice(tuple(dict.fromkeys((0, round(WARM_UP * epochs))))),
+        "augmentation": Choice(("paper", "strong") if recipe.channels == 3 else ("paper",)),
+        "averaging.name": Choice((None, "ema", "swa")),
+        "options.distance": Choice(("wasserstein", "bhattacharyya", "uniform")),
+    }
+    return Space({key: own for key, own in found.items() if len(own.ends()) > 1})
+
+
+def with_changes(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
+    """A recipe with other settings, by dotted key; options that its method lacks are left out.
+
+    Raises:
+        SettingsError: A setting is unknown, or impossible with the others.
+    """
+    settings = recipe.to_dict()
+    try:
+        known = find(changes.get("method", recipe.method)).options
+    except ValueError as error:
+        raise SettingsError(f"{error}.") from None
+    settings["options"] = {key: own for key, own in recipe.options.items() if key in known}
+    for key, value in changes.items():
+        settings = dict(merged(settings, checked(nested(key, value))))
+    changed = to_recipe(checked(settings))
+    check_settings(changed)
+    return changed
+
+
+def read_space(path: Path, recipe: Recipe) -> Space:
+    """The space of a file: a list of values or a range for each setting, nested or by dotted key.
+
+    Args:
+        path: of a YAML file.
+        recipe: that settings are put into.
+
+    Raises:
+        SettingsError: A key is unknown, a list or range is empty, or a value is impossible; the
+            message has the key.
+    """
+    try:
+        content = parse(path.read_bytes())
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file of a space.") from None
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path}: not in the YAML format: {error}.") from None
+    if not isinstance(content, Mapping) or not content:
+        raise SettingsError(f"{path}: must have settings, `key: [value, value]` for example.")
+    return to_space(content, recipe, str(path))
+
+
+def to_space(content: Mapping[str, Any], recipe: Recipe, source: str = "space") -> Space:
+    """The space of what a file says; see `read_space`."""
+    try:
+        found: dict[str, Range | Choice] = {}
+        for key, dimension in _flat(content).items():
+            name, own = _canonical(key, dimension)
+            if name in found:
+                raise SettingsError(f"{name} is there twice, once as {key}.")
+            found[name] = own
+        shares = found.pop("lean", None)
+        method = found.pop("method", None)
+        ordered = {**({"method": method} if method else {}), **found}
+        _check_values(ordered, recipe)
+        return Space(ordered, _shares(shares) if shares else SHARES)
+    except SettingsError as error:
+        raise SettingsError(f"{source}: {error}") from None
+
+
+def _flat(content: Mapping[Any, Any], prefix: str = "") -> dict[str, Range | Choice]:
+    found: dict[str, Range | Choice] = {}
+    for name, value in content.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, list):
+            if not value:
+                raise SettingsError(f"{key} has no values; name some, or leave it out.")
+            found[key] = Choice(tuple(value))
+        elif isinstance(value, Mapping) and value and set(value) <= RANGE:
+            found[key] = _range(key, value)
+        elif isinstance(value, Mapping) and value and not set(value) & RANGE:
+            found |= _flat(value, f"{key}.")
+        else:
+            raise SettingsError(
+                f"{key} is {value!r}; it must be a list of values or a range, "
+                "{low: 1e-4, high: 1e-2, log: true} for example."
+            )
+    return found
+
+
+def _range(key: str, value: Mapping[str, Any]) -> Range:
+    numbers = [value.get(name) for name in ("low", "high", "step") if name in value]
+    if not {"low", "high"} <= set(value) or not all(
+        isinstance(n, int | float) and not isinstance(n, bool) for n in numbers
+    ):
+        raise SettingsError(f"{key} is {dict(value)}; a range has numbers low and high.")
+    low, high, log, step = (value.get(n) for n in ("low", "high", "log", "step"))
+    if low >= high:  # type: ignore[operator]
+        raise SettingsError(f"{key} has an empty range: low is {low} and high {high}.")
+    if log not in (None, True, False):
+        raise SettingsError(f"{key}: log is {log!r}; it must be true or false.")
+    if log and (low <= 0 or step is not None):  # type: ignore[operator]
+        raise SettingsError(f"{key}: a log range has low above 0, and no step.")
+    if step is not None and not 0 < step <= high - low:  # type: ignore[operator]
+        raise SettingsError(f"{key}: step is {step}; it must be above 0 and fit the range.")
+    return Range(low, high, bool(log), step)  # type: ignore[arg-type]
+
+
+def _canonical(key: str, dimension: Range | Choice) -> tuple[str, Range | Choice]:
+    """The recipe's key that a key of the file stands for, and values of the type it has there."""
+    names, values = set(), []
+    for value in dimension.ends():
+        if isinstance(value, Mapping):
+            raise SettingsError(f"{key} has a group of settings; give each a line of its own.")
+        ((name, converted),) = flat(checked(nested(key, value))).items()
+        names.add(name)
+        values.append(converted)
+    (name,) = names
+    if why := OF_A_RUN.get(name):
+        raise SettingsError(f"{key} is not to be chosen: {why}.")
+    if isinstance(dimension, Choice):
+        return name, Choice(tuple(values))
+    if isinstance(values[0], float) and dimension.step is not None:
+        return name, replace(dimension, low=values[0], high=values[1], step=float(dimension.step))
+    return name, replace(dimension, low=values[0], high=values[1])
+
+
+def _shares(dimension: Range | Choice) -> tuple[float | str, ...]:
+    known = ("auto", *SHARES)
+    for share in dimension.ends():
+        if isinstance(dimension, Range) or share not in known:
+            raise SettingsError(
+                f"lean is to be a list of shares that runs are scored at: {list(known)}."
+            )
+    return dimension.ends()
+
+
+def _check_values(dimensions: Mapping[str, Range | Choice], recipe: Recipe) -> None:
+    """Tries each value on the recipe, one at a time, with a method that heeds it."""
+    methods: Sequence[Any] = (recipe.method,)
+    if "method" in dimensions:
+        methods = dimensions["method"].ends()
+    for method in methods:
+        with_changes(recipe, {"method": method})
+        if find(method).method.uses_target:
+            raise SettingsError(
+                f"method {method} learns from the target's images, which a search must not see; "
+                "leave it out."
+            )
+    for key, dimension in dimensions.items():
+        heeding = [method for method in methods if heeds(method, key)]
+        if not heeding:
+            options = [f"options.{name}" for method in methods for name in find(method).options]
+            near = did_you_mean(key, dict.fromkeys(options))
+            raise SettingsError(f"{key} is nothing that {listed(methods)} heed; {near}.")
+        for value in () if key == "method" else dimension.ends():
+            with_changes(recipe, {"method": heeding[0], key: value})

@@ -1,0 +1,128 @@
+"""Searches on tiny pictures."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bne.benchmark.records import read
+from tests.cli.command import SETTINGS, bne, refusal
+from tests.pictures import write_pictures
+
+DOMAINS = ("art", "cartoon", "photo", "sketch")
+SPACE = "method: [deepall, bne]\nlr: [1e-3, 0.05]\nlean: [0, 0.1]\n"
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_pictures(tmp_path_factory.mktemp("four"), domains=DOMAINS)
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Path:
+    file = tmp_path / "space.yaml"
+    file.write_text(SPACE)
+    return file
+
+
+def poisoned(data: Path, root: Path, domain: str) -> Path:
+    """The same data, but a domain's images cannot be read and have other classes, one more too."""
+    shutil.copytree(data, root)
+    for number, file in enumerate(sorted((root / domain).rglob("*.png"))):
+        file.unlink()
+        place = root / domain / ("dog", "wolf")[number % 2]
+        place.mkdir(exist_ok=True)
+        (place / f"poison{number}.png").write_bytes(b"no image")
+    (root / domain / "cat").rmdir()
+    return root
+
+
+def test_a_target_set_aside_is_never_opened_here_or_elsewhere(
+    four: Path, space: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how = ("--target", "sketch", "--space", space, *SETTINGS, "--trials", 2)
+    how = (*how, "--lengths", 1, "--seeds", 1)
+    planned = bne("tune", "--data", four, *how, "--out", "clean", "--dry-run", "--json").json
+    assert planned["left_out"] == {"sketch": ["art", "cartoon", "photo"]}
+    assert (planned["runs"], planned["seconds"]) == (6, None)
+    assert not Path("clean").exists()
+
+    said = bne("tune", "--data", four, *how, "--out", "clean", "--json")
+    (clean,) = said.json
+    assert "Best so far for sketch: " in said.err
+    assert clean["finished"]
+    records = read(Path("clean/records.jsonl"))
+    assert len(records) == 6
+    assert {tuple(one.settings["target"]) for one in records} == {(d,) for d in DOMAINS[:3]}
+    for one in clean["settings"]:  # each figure is that of a record, by the last epoch
+        assert one["mean"] == pytest.approx(sum(one["by_domain"].values()) / 3)
+    assert "Settings for sketch" in Path("clean/report.html").read_text()
+    assert json.loads(Path("clean/tune.json").read_text()) == [clean]
+    recipe = yaml.safe_load(
+        bne("train", "--data", four, "--recipe", "clean/recipe.yaml", "--dry-run").out
+    )
+    chosen = clean["choice"]["one_standard_error"]
+    assert recipe["target"] == ["sketch"]
+    assert recipe["method"] == chosen["changes"]["method"]
+    assert recipe["lean"] == chosen["lean"]
+
+    # Poisoned, and trained by a command that knows nothing of Optuna.
+    bad = poisoned(four, tmp_path / "bad", "sketch")
+    how = ("tune", "--data", bad, *how, "--out", "poisoned", "--records", "elsewhere.jsonl")
+    assert "6 runs" in bne(*how, "--plan", "plan.json").out
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "optuna", None)
+        there = ("benchmark", "--data", bad, "--plan", "plan.json", "--no-analyze")
+        there = (*there, "--records", "elsewhere.jsonl")
+        assert "6 runs, 6 to do" in bne(*there, "--dry-run").out
+        assert "6 of 6 runs added" in bne(*there).out
+        assert "6 runs, nothing to do" in bne(*there).err
+    before = Path("elsewhere.jsonl").read_bytes()
+    (found,) = bne(*how, "--json").json
+    assert Path("elsewhere.jsonl").read_bytes() == before
+    assert found == clean
+    assert "no run is left" in bne(*how, "--plan", "plan.json").out
+
+
+def test_with_two_sources_left_it_says_so_and_goes_by_held_out_images(
+    data: Path, space: Path
+) -> None:
+    how = ("tune", "--data", data, "--target", "photo", "--space", space, *SETTINGS)
+    said = bne(*how, "--trials", 1, "--seeds", 1)
+    assert "art and sketch are two sources" in said.err
+    assert "held-out images of art and sketch" in said.out
+    (one,) = read(Path("runs/tune/records.jsonl"))
+    assert one.settings["target"] == []
+    (found,) = json.loads(Path("runs/tune/tune.json").read_text())
+    validation = one.leaning[0]["validation"]
+    (own,) = [row for row in found["settings"] if row["lean"] in (0, "auto")]
+    assert own["by_domain"]["art"] == pytest.approx(
+        100 * validation["art"]["correct"] / validation["art"]["images"]
+    )
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(four: Path, tmp_path: Path) -> None:
+    command = ("tune", "--data", four, *SETTINGS)
+    space = tmp_path / "space.yaml"
+    space.write_text("lr: {low: 1, high: 1}\n")
+    assert "lr has an empty range" in refusal(*command, "--space", space)
+    assert "choose tpe or gp or random" in refusal(*command, "--sampler", "best")
+    assert "There is no domain 'river'" in refusal(*command, "--target", "river")
+    assert "choose one" in refusal(*command, "--target", "photo", "--every-target")
+    assert "at least two source" in refusal(*command, "--target", "photo,art,sketch")
+    assert "per_domain is 99" in refusal(*command, "--set", "per_domain=99")
+    assert not Path("runs").exists()
+    plan = tmp_path / "plan.json"
+    plan.write_text("{}")
+    there = ("benchmark", "--data", four, "--plan", plan)
+    assert "no plan of runs" in refusal(*there)
+    assert "leave other ones out" in refusal(*there, "--methods", "bne")
+    space.write_text(SPACE)
+    how = (*command, "--space", space, "--out", tmp_path / "out", "--trials", 1)
+    bne(*how, "--target", "sketch", "--plan", plan)
+    other = write_pictures(tmp_path / "other", count=7, domains=DOMAINS)
+    there = ("benchmark", "--data", other, "--plan", plan)
+    assert "images are not those of the plan" in refusal(*there)
