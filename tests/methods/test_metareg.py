@@ -17,6 +17,7 @@ def method_of(epoch, **options):
     with torch.no_grad():
         for name in LEARNED:
             getattr(method, name).normal_(0, 0.3)
+        method.penalty.abs_()
     method.begin_epoch(epoch, warm_up=2)
     return method
 
@@ -86,6 +87,16 @@ def test_the_last_phase_is_that_of_a_weighted_l1(batch):
     torch.testing.assert_close(loss, expected)
     known = torch.autograd.grad(expected, list(net.parameters()))
     torch.testing.assert_close(torch.autograd.grad(loss, list(method.net.parameters())), known)
+
+
+def test_no_weight_is_ever_rewarded_for_its_size(batch):
+    method = method_of(1)
+    with torch.no_grad():
+        method.penalty[0, :2] = -1
+        kept = method.penalty.clone()
+    method(batch[0].double(), *batch[1:])
+    kept[0, :2] = 0
+    assert torch.equal(method.penalty, kept)
 
 
 def test_one_epoch_at_least_learns_the_penalty():

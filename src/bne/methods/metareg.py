@@ -34,7 +34,8 @@ class MetaReg(DeepAll):
         penalty_rate: the factor of the learning rate of the penalty's weights.
 
     Attributes:
-        penalty: (classes, F), how much the size of each weight of the classifier costs.
+        penalty: (classes, F), how much the size of each weight of the classifier costs,
+            at least 0.
 
     Raises:
         ValueError: A rate is negative, or there are no steps.
@@ -74,6 +75,9 @@ class MetaReg(DeepAll):
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of all classifiers in the warm-up, then of one with the penalty."""
         logits, features = with_features(self.net, images)
+        # Large weights lower the loss everywhere at first: a reward for them would never end.
+        with torch.no_grad():
+            self.penalty.clamp_(min=0)
         if self.stage == "train":
             size = classifier(self.net).weight.abs()
             return self.cross_entropy(logits, labels) + (self.penalty * size).sum()
