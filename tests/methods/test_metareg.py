@@ -17,6 +17,7 @@ def method_of(epoch, **options):
     with torch.no_grad():
         for name in LEARNED:
             getattr(method, name).normal_(0, 0.3)
+        method.penalty.abs_()
     method.begin_epoch(epoch, warm_up=2)
     return method
 
@@ -51,7 +52,7 @@ def test_the_warm_up_against_the_algorithm(batch):
         w, b = w - 0.4 * by_w, b - 0.4 * by_b
     score = F.cross_entropy(fixed[:3] @ w.T + b, labels[:3])
     loss = method(images, labels, domains)
-    torch.testing.assert_close(loss, base + apart + 0.5 * score)
+    torch.testing.assert_close(loss, base + apart)  # the score is for the gradient alone
     slopes = torch.autograd.grad(loss, [method.penalty, method.weights, *method.net.parameters()])
     (by_penalty,) = torch.autograd.grad(0.5 * score, penalty)
     known = torch.autograd.grad(base + apart, [weights, *net.parameters()])
@@ -86,6 +87,16 @@ def test_the_last_phase_is_that_of_a_weighted_l1(batch):
     torch.testing.assert_close(loss, expected)
     known = torch.autograd.grad(expected, list(net.parameters()))
     torch.testing.assert_close(torch.autograd.grad(loss, list(method.net.parameters())), known)
+
+
+def test_no_weight_is_ever_rewarded_for_its_size(batch):
+    method = method_of(1)
+    with torch.no_grad():
+        method.penalty[0, :2] = -1
+        kept = method.penalty.clone()
+    method(batch[0].double(), *batch[1:])
+    kept[0, :2] = 0
+    assert torch.equal(method.penalty, kept)
 
 
 def test_one_epoch_at_least_learns_the_penalty():

@@ -1,5 +1,7 @@
 """Recorded steps against ordinary ones, on a GPU."""
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -11,8 +13,14 @@ from tests.training.small import run
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
-@pytest.mark.parametrize("optimiser", ["sgd", "adam", "adamw"])
-@pytest.mark.parametrize("method", ["deepall", "bne", "dnet", "dson", "bne-adapt"])
+METHODS = ["deepall", "bne", "dnet", "dson", "bne-adapt"]
+RIVALS = ["crossgrad", "mldg", "metareg", "masf", "epi-fcr"]
+
+
+@pytest.mark.parametrize(
+    ("method", "optimiser"),
+    [*product(METHODS, ["sgd", "adam", "adamw"]), *product(RIVALS, ["sgd"])],
+)
 def test_recorded_steps_train_as_ordinary_ones_do(tmp_path, method, optimiser) -> None:
     """Through both stages, on more steps than are taken before recording."""
     # Adam divides by the gradient's size: it would blow up rounding, so only few, small steps.

@@ -1,6 +1,7 @@
 """A plain network in two parts: its features, and the linear layer that classifies them."""
 
 import copy
+import threading
 
 from torch import Tensor, nn
 from torch.func import functional_call
@@ -56,9 +57,11 @@ def with_features(
         The logits, (N, classes), and the features they were made from, (N, F).
     """
     seen: list[Tensor] = []
+    here = threading.get_ident()  # others may run the same network meanwhile
 
     def keep(_: nn.Module, inputs: tuple[Tensor]) -> None:
-        seen.append(inputs[0])
+        if threading.get_ident() == here:
+            seen.append(inputs[0])
 
     hook = classifier(model).register_forward_pre_hook(keep)
     try:

@@ -111,7 +111,8 @@ class MASF(Episodes):
 
     def _clipped(self, slope: Tensor) -> Tensor:
         """A parameter's gradient, of `clip`'s norm at most."""
-        return slope * (self.clip / slope.norm().clamp_min(self.clip))
+        norm: Tensor = torch.linalg.vector_norm(slope)
+        return slope / (norm / self.clip).clamp_min(1)
 
 
 def triplets(points: Tensor, labels: Tensor, margin: float) -> Tensor:

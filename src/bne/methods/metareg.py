@@ -34,7 +34,8 @@ class MetaReg(DeepAll):
         penalty_rate: the factor of the learning rate of the penalty's weights.
 
     Attributes:
-        penalty: (classes, F), how much the size of each weight of the classifier costs.
+        penalty: (classes, F), how much the size of each weight of the classifier costs,
+            at least 0.
 
     Raises:
         ValueError: A rate is negative, or there are no steps.
@@ -45,7 +46,7 @@ class MetaReg(DeepAll):
         model: nn.Module,
         domains: Sequence[str],
         *,
-        alpha: float = 0.01,
+        alpha: float = 1e-3,
         inner_steps: int = 5,
         penalty_rate: float = 10.0,
     ) -> None:
@@ -72,8 +73,11 @@ class MetaReg(DeepAll):
             parameter.requires_grad_(learning)
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Cross-entropy: of all classifiers and of the score, or with the penalty."""
+        """Cross-entropy of all classifiers in the warm-up, then of one with the penalty."""
         logits, features = with_features(self.net, images)
+        # Large weights lower the loss everywhere at first: a reward for them would never end.
+        with torch.no_grad():
+            self.penalty.clamp_(min=0)
         if self.stage == "train":
             size = classifier(self.net).weight.abs()
             return self.cross_entropy(logits, labels) + (self.penalty * size).sum()
@@ -82,11 +86,8 @@ class MetaReg(DeepAll):
         features = features.detach()
         apart = classifier(self.net)(features)
         score = self._score(features, labels, domains)
-        return (
-            self.cross_entropy(of_domains, labels)
-            + self.cross_entropy(apart, labels)
-            + self.penalty_rate * score
-        )
+        loss = self.cross_entropy(of_domains, labels) + self.cross_entropy(apart, labels)
+        return loss + self.penalty_rate * (score - score.detach())  # its gradient alone
 
     def _score(self, features: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss on one domain after a few steps of another's classifier, a scalar.
