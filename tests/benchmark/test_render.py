@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from bne.benchmark import render
-from bne.benchmark.render import Grid, grid
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.render import Grid, grid, result_grid
 from bne.benchmark.tables import Table, accuracy_table, find_records
 from bne.cli.screen import show_table
 from bne.training.scores import RULES
@@ -122,6 +123,15 @@ def test_names_are_text_in_every_format() -> None:
     shown = on_terminal(evil)
     assert "[red]" in shown
     assert "[bold]" in shown
+
+
+def test_rows_that_nothing_here_runs_are_named() -> None:
+    table = choose(table="sota-pacs-alexnet", rows=["BNE"])
+    notes = result_grid(table, [(item, None) for item in plan(table, 1, {})]).notes
+    (note,) = (note for note in notes if "No method" in note)
+    absent = note.removesuffix(".").split(": ")[1].split(", ")
+    assert {"DICA", "CIDDG"} <= set(absent)
+    assert not {"BNE", "DeepAll", "Fusion"} & set(absent)
 
 
 def test_latex_has_a_label_and_the_best_of_each_column_in_bold(tables) -> None:

@@ -54,8 +54,9 @@ def trained(method: str, **options: object) -> Trained:
         for key, buffer in state.items():
             if key.endswith("running_mean"):
                 buffer += 0.02 * torch.randn_like(buffer)
-        bias = next(value for key, value in state.items() if key.endswith("fc.bias"))
-        bias -= made.predict(inputs).mean(0)
+        for key, bias in state.items():
+            if key.endswith("fc.bias"):  # some methods have heads of their own instead
+                bias -= made.predict(inputs).mean(0)
     recipe = Recipe(method=method, target=TARGET, options=options, backbone="small_cnn")
     device = torch.device("cpu")
     return Trained(made, transform, prepared, Feed(prepared, device), splits, recipe, device)

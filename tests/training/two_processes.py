@@ -27,6 +27,13 @@ CPU = torch.device("cpu")
 RUNS = ("bne", "deepall")
 # Each process of points draws other domains for itself; tests/core has them with fixed draws.
 METHODS = [entry.name for entry in entries() if not issubclass(entry.method, PointsMethod)]
+# Without what each process draws, or chooses, among its own images alone.
+OPTIONS = {
+    "rsc": {"images": 1.0},
+    "jigen": {"ordered": 1.0},
+    "mixstyle": {"probability": 0.0},
+    "mmld": {"dropout": 0.0},
+}
 PER_DOMAIN = 4
 STAGES = 2  # before and after the warm-up
 STEPS = 3  # of each: what is exchanged first, and by what was learned from it
@@ -48,7 +55,7 @@ def trained(name: str, processes: Processes) -> dict[str, torch.Tensor]:
     torch.manual_seed(0)
     entry = next(entry for entry in entries() if entry.name == name)
     domains = [*DOMAINS, "target"] if entry.method.uses_target else DOMAINS
-    method = create(name, randomise_norms(small_cnn()), domains).double().train()
+    method = create(name, randomise_norms(small_cnn()), domains, OPTIONS.get(name)).double().train()
     if processes.count > 1:
         synchronise(method)
     share = PER_DOMAIN // processes.count

@@ -21,6 +21,7 @@ from bne.benchmark.tables import (
     uneven_targets,
 )
 from bne.methods.method import find
+from bne.recipes.files import load_experiment
 from bne.training.events import BALANCED, LEADS
 from bne.training.scores import LABELS, RULES, SHARE_RULE, sentence
 from bne.words import listed
@@ -122,12 +123,22 @@ def _notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> li
     if experiment.analysis:
         return [*sentences, LATENT[experiment.analysis]]
     sentences.append("Accuracy on the target, in percent.")
+    if absent := _without_method(paper):
+        sentences.append(f"No method here, the paper's figures alone: {absent}.")
     uneven = uneven_targets(found)
     if uneven is not None:
         sentences.append("Balanced: the mean over the classes that a target has.")
     if uneven and paper is None:
         sentences.append(LEADS.format(listed(uneven)))
     return sentences
+
+
+def _without_method(paper: PaperTable | None) -> str:
+    """The rows of a table of the paper that nothing here runs, whichever were chosen."""
+    if paper is None:
+        return ""
+    ours = {row.title for row in load_experiment(paper.name).rows}
+    return _named(row.name for row in paper.rows if row.name not in ours)
 
 
 def _named(values: Iterable[str]) -> str:

@@ -1,6 +1,7 @@
-"""BNE without domain labels: the images' own embeddings say which belong together."""
+"""Domains that are clusters of the training images, and BNE with them: no domain labels."""
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor, distributed, nn
 
 from bne.core.embedding import Embedding
 from bne.methods.bne import BNE
-from bne.methods.method import Look, register
+from bne.methods.method import Look, Method, register
 
 Labels = NDArray[np.int64]
 
@@ -69,29 +70,24 @@ def match(new: Labels, old: Labels, count: int) -> Labels:
     return renumbered
 
 
-@register(
-    "bne-pseudo",
-    "the latent space that we propose allows a spontaneous and stark division between domain "
-    "clusters",
-)
-class BNEPseudo(BNE):
-    """BNE whose domains are clusters of the training images in the space of domains.
+def cluster_names(clusters: int | None, domains: Sequence[str]) -> list[str]:
+    """The names of so many clusters; None makes as many as there are source domains.
 
-    The images are clustered by k-means on their means and standard deviations, as the Wasserstein
-    distance takes them but with every layer counting alike. First they are placed by the pretrained
-    network, later by the network as it has become; a cluster then keeps the number of the former
-    one it shares most images with, and so its statistics.
+    Raises:
+        ValueError: There are none.
+    """
+    if clusters is not None and clusters < 1:
+        raise ValueError(f"clusters must be at least 1, not {clusters}")
+    return [f"cluster {number}" for number in range(1, 1 + (clusters or len(domains)))]
 
-    Args:
-        model: the plain network.
-        domains: the source domains' names; only their number is used, and only by default.
-        clusters: how many domains to find; None finds as many as there are source domains.
-        refresh: epochs between two clusterings.
-        smallest: the fewest images of a cluster, where there are enough; a smaller one takes in
-            those nearest to it.
-        **options: of `BNE`.
+
+class Clustered(Method):
+    """A method whose domains are clusters of the training images.
+
+    A subclass calls `start_clusters` and says where images lie.
 
     Attributes:
+        cluster_names: of the domains.
         assignment: (N,), the cluster of each training image, in the order of `members`; empty
             before the first epoch.
         assigned: the epoch in which it was made; -1 before the first.
@@ -100,26 +96,30 @@ class BNEPseudo(BNE):
     assignment: Tensor
     assigned: Tensor
 
-    def __init__(
-        self,
-        model: nn.Module,
-        domains: Sequence[str],
-        *,
-        clusters: int | None = None,
-        refresh: int = 5,
-        smallest: int = 64,
-        **options: Any,
-    ) -> None:
-        for name, value in (("clusters", clusters), ("refresh", refresh), ("smallest", smallest)):
-            if value is not None and value < 1:
+    def start_clusters(self, names: Sequence[str], refresh: int, smallest: int) -> None:
+        """Prepares the state, in the constructor.
+
+        Args:
+            names: of the clusters.
+            refresh: epochs between two clusterings.
+            smallest: the fewest images of a cluster, as in `find_clusters`.
+
+        Raises:
+            ValueError: A number is below 1.
+        """
+        for name, value in (("refresh", refresh), ("smallest", smallest)):
+            if value < 1:
                 raise ValueError(f"{name} must be at least 1, not {value}")
-        names = [f"cluster {number}" for number in range(1, 1 + (clusters or len(domains)))]
-        super().__init__(model, names, **options)
+        self.cluster_names = list(names)
         self.refresh = refresh
         self.smallest = smallest
         self.register_buffer("assignment", torch.empty(0, dtype=torch.long))
         self.register_buffer("assigned", torch.tensor(-1))
         self.register_load_state_dict_pre_hook(_make_room)  # type: ignore[no-untyped-call]
+
+    @abstractmethod
+    def points(self, images: Iterator[Tensor]) -> Tensor:
+        """Where images lie, (N, D) float32 on the CPU; they come (B, 3, H, W) at a time."""
 
     def members(
         self, members: Mapping[str, Sequence[int]], epoch: int, look: Look
@@ -135,30 +135,66 @@ class BNEPseudo(BNE):
         if not known or (epoch % self.refresh == 0 and int(self.assigned) != epoch):
             self._assign(images, look)
             self.assigned.fill_(epoch)
-        found: dict[str, list[int]] = {name: [] for name in self.net.domains}
+        found: dict[str, list[int]] = {name: [] for name in self.cluster_names}
         for number, cluster in zip(images, self.assignment.tolist(), strict=True):
-            found[self.net.domains[cluster]].append(number)
+            found[self.cluster_names[cluster]].append(number)
         return found
 
+    @torch.no_grad()
     def _assign(self, images: Sequence[int], look: Look) -> None:
-        # Late: no other method needs more than torch.
-
-        count = len(self.net.domains)
-        labels = find_clusters(self._points(images, look).numpy(), count, self.smallest)
+        training = self.training
+        self.eval()
+        points = self.points(look(images))
+        self.train(training)
+        count = len(self.cluster_names)
+        labels = find_clusters(points.numpy(), count, self.smallest)
         if len(self.assignment):
             labels = match(labels, self.assignment.cpu().numpy(), count)
         self.assignment = torch.from_numpy(labels).to(self.assignment.device)
         if distributed.is_initialized():
             distributed.broadcast(self.assignment, 0)  # rounding may differ between processes
 
-    @torch.no_grad()
-    def _points(self, images: Sequence[int], look: Look) -> Tensor:
-        """(N, 2 D) float32 on the CPU, the images' means and standard deviations, to scale."""
-        training = self.training
-        self.eval()
-        embeddings = [self.net.embed(part) for part in look(images)]
-        self.train(training)
-        everyone = Embedding.cat(embeddings)
+
+@register(
+    "bne-pseudo",
+    "the latent space that we propose allows a spontaneous and stark division between domain "
+    "clusters",
+)
+class BNEPseudo(Clustered, BNE):
+    """BNE whose domains are clusters of the training images in the space of domains.
+
+    The images are clustered by k-means on their means and standard deviations, as the Wasserstein
+    distance takes them but with every layer counting alike. First they are placed by the pretrained
+    network, later by the network as it has become; a cluster then keeps the number of the former
+    one it shares most images with, and so its statistics.
+
+    Args:
+        model: the plain network.
+        domains: the source domains' names; only their number is used, and only by default.
+        clusters: how many domains to find; None finds as many as there are source domains.
+        refresh: epochs between two clusterings.
+        smallest: the fewest images of a cluster, where there are enough; a smaller one takes in
+            those nearest to it.
+        **options: of `BNE`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        domains: Sequence[str],
+        *,
+        clusters: int | None = None,
+        refresh: int = 5,
+        smallest: int = 64,
+        **options: Any,
+    ) -> None:
+        names = cluster_names(clusters, domains)
+        super().__init__(model, names, **options)
+        self.start_clusters(names, refresh, smallest)
+
+    def points(self, images: Iterator[Tensor]) -> Tensor:
+        """The images' means and standard deviations, every layer to scale."""
+        everyone = Embedding.cat([self.net.embed(part) for part in images])
         layers = [
             torch.cat([everyone.mean[:, piece], everyone.std[:, piece]], dim=1).float()
             for piece in everyone.slices.values()
@@ -173,7 +209,7 @@ def _scaled(points: Tensor) -> Tensor:
     return apart / spread.clamp_min(torch.finfo(spread.dtype).tiny)
 
 
-def _make_room(method: BNEPseudo, state_dict: Mapping[str, Any], prefix: str, *_: Any) -> None:
+def _make_room(method: Clustered, state_dict: Mapping[str, Any], prefix: str, *_: Any) -> None:
     """Lets an assignment of any length be loaded."""
     value = state_dict.get(f"{prefix}assignment")
     if isinstance(value, Tensor):
