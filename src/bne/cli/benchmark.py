@@ -621,7 +621,7 @@ def benchmark(
             skip_bad=skip_bad,
             allow_gaps=allow_gaps,
         )
-        failed = carry_out(left, inputs, images, split_file, job, cluster, known)
+        failed = carry_out(left, inputs, images, split_file, job, cluster, known) if left else []
     rules = [one for one in RULES if rule in (Rule.ALL, one)]
     found = find_records(items, read(file))
     if known and not (data or any(record for _, record in found)):
