@@ -146,9 +146,8 @@ def read(file: Path) -> list[Record]:
             strange.append((number, error))
     if strange:
         others = f" and {len(strange) - 1} other lines" if len(strange) > 1 else ""
-        number, error = strange[0]
-        text = "%s, line %d%s: passed over, no record (%r)."
-        logger.warning(text, file, number, others, error)
+        first, why = strange[0]
+        logger.warning("%s, line %d%s: passed over, no record (%r).", file, first, others, why)
     return found
 
 
