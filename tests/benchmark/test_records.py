@@ -48,6 +48,11 @@ def test_a_line_cut_short_is_passed_over_and_the_next_is_whole(
         found = read(file)
     assert found == ([one, one, other] if cut == -1 else [one, other])
     assert ("line 2: passed over" in caplog.text) == (cut != -1)
+    file.write_bytes(b"no record\n" * 3)
+    caplog.clear()
+    assert read(file) == []
+    assert "line 1 and 2 other lines: passed over" in caplog.messages[0]
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,7 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["bne"], "x.bne", "--data", other), "other classes"),
         ((runs["bne"], "x.bne", "--map", 9), "name them with --data"),
         ((runs["bne"], "x.bne", "--records", "r.jsonl", "--lean", 0), "as it was trained"),
+        ((runs["bne"], "x.bne", "--records", "r.jsonl"), "no such file"),
         ((runs["bne"], "x.bne", "--thumbnails"), "say how many images with --map"),
         ((runs["dnet"], "x.bne", "--data", runs["data"], "--map", 9), "measures no distances"),
         ((bare, "x.bne", "--data", runs["data"]), "held out no images"),

@@ -19,6 +19,19 @@ def test_a_sound_copy_passes(tmp_path: Path) -> None:
     assert row.split()[1::2] == ["dog", "3", "3"]
 
 
+def test_groups_by_a_pattern_and_single_images(tmp_path: Path) -> None:
+    files = names("art photo", "cat dog", 4)
+    write(tmp_path, *(name.replace(".png", "_1.png") for name in files), "art/cow/0_1.png")
+    write(tmp_path, *names("photo", "cow", 2))
+    rows = [path.relative_to(tmp_path).as_posix() for path in tmp_path.glob("*/*/*.png")]
+    lines = [f"{r.replace('/', ',', 1)},{'crossval' if 'dog/0' in r else 'train'}" for r in rows]
+    (tmp_path / "split.csv").write_text("\n".join(["domain,file,split", *lines]))
+    assert "train, and none validates: art has one of cow" in bne("data", "check", tmp_path).out
+    output = bne("data", "check", tmp_path, "--group", r"^(\d)", code=1).out
+    assert "is on both sides of the split" in output
+    assert "matches no file name" in refusal("data", "check", tmp_path, "--group", "patient")
+
+
 def test_a_table_wider_than_the_terminal_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,14 +118,14 @@ def test_the_paper_s_benchmarks_pass(shared: Path, benchmark: str, images: int) 
 
 
 def test_files_that_are_passed_over_are_noted(tmp_path: Path) -> None:
-    write(tmp_path, *names("art photo", "cat dog", 1), "art/cat/a.jfif", "art/cat/b.JPE")
+    write(tmp_path, *names("art photo", "cat dog", 2), "art/cat/a.jfif", "art/cat/b.JPE")
     for name in ("art/cat/1.gif", "photo/cat/plain"):
         (tmp_path / name).write_bytes(b"")
     (note,) = bne("data", "check", tmp_path, "--json").json["notes"]
     assert "none 1, .gif 1" in note
     output = bne("data", "check", tmp_path).out
     assert f"Note: {note}\n" in output
-    assert "6 images." in output
+    assert "10 images." in output
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

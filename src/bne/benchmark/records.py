@@ -132,6 +132,7 @@ def read(file: Path) -> list[Record]:
     if not file.is_file():  # a device might never end
         raise DataError(f"{file} is no file of records; name a file.")
     found = []
+    strange = []
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -142,7 +143,11 @@ def read(file: Path) -> list[Record]:
         try:
             found.append(Record.from_dict(json.loads(line)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("%s, line %d: passed over, it is no record (%r).", file, number, error)
+            strange.append((number, error))
+    if strange:
+        others = f" and {len(strange) - 1} other lines" if len(strange) > 1 else ""
+        first, why = strange[0]
+        logger.warning("%s, line %d%s: passed over, no record (%r).", file, first, others, why)
     return found
 
 

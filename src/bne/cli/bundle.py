@@ -98,6 +98,8 @@ def _expected(info: "Manifest", file: Path) -> "dict[str, Any]":
     from bne.recipes.schema import checked, to_recipe
     from bne.training.identity import settings_of
 
+    if not file.exists():
+        raise DataError(f"--records {file}: there is no such file; bne benchmark writes it.")
     found = None
     if info.recipe.get("lean") in ("auto", 0):  # at which shares runs are recorded
         settings = settings_of(to_recipe(checked(info.recipe)))

@@ -38,6 +38,7 @@ def check(
         typer.Option(help="Compare with this benchmark: pacs, office31, office_caltech, ..."),
     ] = None,
     values: Range = "full",
+    group: common.Group = None,
     as_json: AsJson = False,
 ) -> None:
     """Read every image; say what is there, missing, damaged or repeated.
@@ -60,6 +61,7 @@ def check(
                 benchmark,
                 lambda done, total: bar.update(task, completed=done, total=total),
                 window=_window(values),
+                group=group,
             )
     except (BneError, OSError) as error:
         if not as_json:

@@ -21,6 +21,7 @@ from bne.data.layouts import TRAIN
 from bne.data.likeness import Sketch, alike, sketch
 from bne.data.sources import find_layout, is_saved, open_images
 from bne.data.splits import (
+    Groups,
     check_rows,
     groups_of,
     hold_out,
@@ -69,6 +70,7 @@ def check_path(
     progress: Callable[[int, int], None] = lambda done, total: None,
     *,
     window: Window | None = None,
+    group: str | None = None,
 ) -> Report:
     """Opens images and checks them with what lies beside them: the official split, other files.
 
@@ -78,10 +80,11 @@ def check_path(
         progress: A function to call with (images done, images in all).
         window: The values of images of more than 8 bits that become black and white; by default
             their full range.
+        group: A pattern on file names, see `bne.data.splits.groups_of`.
 
     Raises:
         DataError: There are no images there.
-        SettingsError: The benchmark is unknown.
+        SettingsError: The benchmark is unknown, or the pattern tells no groups apart.
     """
     declared = find_benchmark(benchmark) if benchmark else None
     try:
@@ -91,9 +94,10 @@ def check_path(
             raise
         raise DataError(f"{error} {declared.provenance}") from error
     table = official_split(path)
-    report = check(images, declared, progress, window=window, split_file=table)
+    groups = groups_of(images, group)
+    report = check(images, declared, progress, window=window, split_file=table, groups=groups)
     errors, notes = list(report.errors), list(report.notes)
-    errors += _compare_split(images, table, declared)
+    errors += _compare_split(images, table, declared, groups)
     if others := count_passed_over(path):
         kinds = (f"{suffix or 'none'} {number}" for suffix, number in sorted(others.items()))
         files = counted(others.total(), "file")
@@ -110,6 +114,7 @@ def check(
     *,
     window: Window | None = None,
     split_file: Path | None = None,
+    groups: Groups = (),
 ) -> Report:
     """Reads and decodes every image and compares what there is with `benchmark`.
 
@@ -123,9 +128,10 @@ def check(
         progress: A function to call with (images done, images in all).
         window: The values that become black and white, see `check_path`.
         split_file: The official split, if there is one.
+        groups: That of every image; those that the images come with if not given.
     """
     tally, seen = Tally(), dict[str, _Look]()
-    groups: dict[bytes, list[ImageFile]] = defaultdict(list)
+    same: dict[bytes, list[ImageFile]] = defaultdict(list)
     unreadable: dict[str, str] = {}
     results = zip(
         images.files, in_threads(partial(_look, window=window), images.files), strict=True
@@ -134,11 +140,11 @@ def check(
         if isinstance(result, DataError):
             unreadable[file.name] = str(result)
         else:
-            groups[result.digest].append(file)
+            same[result.digest].append(file)
             seen[file.name] = result
             tally += result.tally
         progress(done, len(images))
-    duplicates = [group for group in groups.values() if len(group) > 1]
+    duplicates = [group for group in same.values() if len(group) > 1]
     counts = _count(images)
     clipped = []
     try:
@@ -158,8 +164,11 @@ def check(
         for group in alike([seen[file.name].sketch for file in readable])
         if len({seen[readable[place].name].digest for place in group}) > 1
     ]
-    held_out = _held_out(images, split_file) if duplicates or near else set()
+    held_out = set()
+    if duplicates or near:
+        held_out = _held_out(images, split_file, groups or groups_of(images))
     notes = (
+        *_single(counts),
         *_harmless(duplicates),
         *_alike(duplicates, near, held_out),
         *tally.notes(window if not clipped else None),
@@ -246,6 +255,18 @@ def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Ite
             yield f"{domain}: without images of {listed(absent)}, which other domains have."
 
 
+def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    """Classes of which a domain has one image: it cannot be both learned and tested."""
+    single = [
+        f"{domain} has one of {name}"
+        for name, by_domain in counts.items()
+        for domain, count in by_domain.items()
+        if count == 1
+    ]
+    if single:
+        yield f"Single images train, and none validates: {listed(single)}; add images."
+
+
 def _compare_declaration(
     images: ImageSet, counts: dict[str, dict[str, int]], benchmark: Benchmark
 ) -> Iterator[str]:
@@ -281,7 +302,7 @@ def _compare_counts(
 
 
 def _compare_split(
-    images: ImageSet, table: Path | None, benchmark: Benchmark | None
+    images: ImageSet, table: Path | None, benchmark: Benchmark | None, groups: Groups
 ) -> Iterator[str]:
     """What is wrong with the official split, if there is or should be one."""
     if table is None:
@@ -293,15 +314,14 @@ def _compare_split(
             )
         return
     try:
-        official(images, images.domains, table, groups_of(images))
+        official(images, images.domains, table, groups)
         check_rows(images, table)
     except DataError as error:
         yield str(error)
 
 
-def _held_out(images: ImageSet, table: Path | None) -> set[str]:
+def _held_out(images: ImageSet, table: Path | None, groups: Groups) -> set[str]:
     """The names of images that validate: by the official split, or as `bne train` chooses."""
-    groups = groups_of(images)
     try:
         if table is None and images.is_split:
             taught = {file.domain for file in images.files if file.part == TRAIN}

@@ -362,7 +362,7 @@ def groups_of(images: ImageSet, pattern: str | None = None) -> Groups:
         return named if any(named) else ()
     if any(file.group for file in images.files):
         raise SettingsError(
-            f"group is {pattern!r}, but the table has a column group; leave one of them out."
+            f"group is '{pattern}', but the table has a column group; leave one of them out."
         )
     expression, found, missed = compiled(pattern), [], []
     for file in images.files:
@@ -376,7 +376,7 @@ def groups_of(images: ImageSet, pattern: str | None = None) -> Groups:
     if missed:
         part = "no file name" if not found else f"{len(found)} of {len(images)} file names"
         raise SettingsError(
-            f"group {pattern!r} matches {part}, not that of {missed[0]}; change the pattern."
+            f"group '{pattern}' matches {part}, not that of {missed[0]}; change the pattern."
         )
     _check_telling(images, pattern, found)
     return tuple(found)
@@ -392,7 +392,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
         return re.compile(pattern)
     except re.error as error:
         raise SettingsError(
-            f"group is {pattern!r}, which is no regular expression ({error}); "
+            f"group is '{pattern}', which is no regular expression ({error}); "
             r"write patient(\d+) for example."
         ) from None
 
@@ -424,11 +424,11 @@ def _check_telling(images: ImageSet, pattern: str, found: Sequence[str]) -> None
     count = len(set(found))
     if count == len(found):
         raise SettingsError(
-            f"group {pattern!r} puts every image into a group of its own; match only what images "
+            f"group '{pattern}' puts every image into a group of its own; match only what images "
             "of one group share, or leave it out."
         )
     if count == len({file.domain for file in images.files}):
         raise SettingsError(
-            f"group {pattern!r} puts all images of a domain into one group; put parentheses around "
+            f"group '{pattern}' puts all images of a domain into one group; put parentheses around "
             r"what tells groups apart, as in patient(\d+)."
         )
