@@ -92,6 +92,6 @@ def test_a_run_is_not_expected_to_go_on_at_the_pace_of_its_warm_up(tmp_path) -> 
     assert pace.left(LEANING) == pytest.approx(8)
     before = pace.remaining()
     clock.now += 12.0
-    pace.finished_epoch(replace(epoch("train", 2, "distance training"), seconds=11.0))
+    pace.finished_epoch(replace(epoch("train", 2, "a stage of its own"), seconds=11.0))
     assert pace.left("distance training") == 0
     assert pace.remaining() < before
