@@ -118,6 +118,19 @@ def test_a_narrow_terminal_cuts_no_figure(tmp_path: Path, monkeypatch: pytest.Mo
         assert [one for one in masf if one not in "–…"] == paper
 
 
+def test_tables_of_the_latent_space_fit_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    table = ("--table", "similarity-pacs-resnet18-photo-unseen")
+    lines = bne("benchmark", "--out", tmp_path, *table).out.splitlines()
+    assert max(map(len, lines)) <= 40
+    papers = [line.split()[1:] for line in lines if line.startswith("  paper")]
+    assert papers == [["46.29", "30.06"], ["33.62", "35.87"], ["21.08", "24.40"]] + [
+        [one] for one in ("23.65", "30.51", "54.52")
+    ]
+
+
 def test_other_settings_than_those_recorded_are_named() -> None:
     records = ROOT / "results/pacs-resnet18/tables.jsonl"
     command = ("benchmark", "--records", records)

@@ -134,6 +134,16 @@ def test_bfloat16(name, batch):
 
 
 @every_method
+def test_its_stages_are_told_before_it_is_built(name):
+    method, entry = create(name, small_cnn(), DOMAINS), find(name)
+    for epoch in (0, 1, 5):
+        method.begin_epoch(epoch, warm_up=1)
+        stage, training, evaluation = entry.method.cost(epoch, 1, len(DOMAINS), entry.options)
+        assert stage == method.stage
+        assert min(training, evaluation) >= 1
+
+
+@every_method
 def test_an_epoch_may_begin_twice(name, batch):
     method = create(name, small_cnn(), DOMAINS).train()
     for epoch in range(3):

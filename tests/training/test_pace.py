@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from bne.methods import entries, find
 from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.pace import LEANING, SCORING, Pace, RunPace, Work, epoch_costs, run_cost
 from tests.training.test_listeners import epoch, start
@@ -63,19 +62,6 @@ def test_distance_training_is_expected_to_take_a_pass_per_domain_and_one_more() 
     assert epoch_costs(some, 9)[-1].training == 3
 
 
-@pytest.mark.parametrize("name", [entry.name for entry in entries()])
-def test_every_method_says_what_its_stages_will_be(name: str) -> None:
-    entry = find(name)
-    stages = [entry.method.cost(e, 4, 3, entry.options)[0] for e in (0, 9)]
-    when = entry.options.get("distance_training", "after warm-up")
-    if hasattr(entry.method, "mixing"):
-        mixing = entry.method.mixing
-        assert stages[0] == (mixing if when == "always" else "warm-up")
-        assert stages[1] == ("warm-up" if when == "never" else mixing)
-    else:
-        assert stages == ["train", "train"]
-
-
 def test_a_run_is_not_expected_to_go_on_at_the_pace_of_its_warm_up(tmp_path) -> None:
     clock = Clock()
     pace = RunPace(start(tmp_path), clock)  # an epoch each of head, warm-up, distance training
@@ -92,6 +78,6 @@ def test_a_run_is_not_expected_to_go_on_at_the_pace_of_its_warm_up(tmp_path) -> 
     assert pace.left(LEANING) == pytest.approx(8)
     before = pace.remaining()
     clock.now += 12.0
-    pace.finished_epoch(replace(epoch("train", 2, "distance training"), seconds=11.0))
+    pace.finished_epoch(replace(epoch("train", 2, "a stage of its own"), seconds=11.0))
     assert pace.left("distance training") == 0
     assert pace.remaining() < before

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import product
 from typing import TYPE_CHECKING
@@ -333,6 +333,15 @@ def by_target(table: Table) -> Grid:
             lines.append((name, *(_printed(row, column) for row in table.rows)))
     of = _whose(table) if any(row.cells for row in table.rows) else "paper"
     return Grid(f"{table.name}: {of}", head, tuple(lines))
+
+
+def one_name(grid: Grid) -> Grid:
+    """The same for a terminal: whose a row is stands below its name, no longer beside it."""
+    rows = []
+    for name, whose, *cells in grid.rows:
+        rows += [(name, *[""] * len(cells))] if name else []
+        rows.append((f"  {whose}", *cells))
+    return replace(grid, head=("", *grid.head[2:]), rows=tuple(rows))
 
 
 def figures(tables: Iterable[Table]) -> list[dict[str, str | float | None]]:

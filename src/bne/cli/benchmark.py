@@ -108,8 +108,8 @@ def show_table(
         return
     grid = result_grid(experiment, found, rules)
     if form == "terminal":
-        by_target = [grid] if experiment.analysis else map(render.by_target, tables)
-        for one in by_target:
+        latent = [render.one_name(grid)] if experiment.analysis else []
+        for one in latent or map(render.by_target, tables):
             screen.show_table(one.head, one.rows, one.title)
         notes = (note for note in grid.notes if experiment.analysis or note != render.BRACKETS)
         screen.show_text(" ".join(notes), *expected)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
 from bne.cli.benchmark import Engine, GpusPerRun, Limit, Parallel, RayAddress, choose_cluster
 from bne.words import counted, duration
 
@@ -54,20 +54,13 @@ def show(run: "TunedRun", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([one.to_dict() for one in run.found], indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from bne.report.tune_page import grid
 
-    console = Console(markup=False, highlight=False, width=10_000)
     for one in run.found:
         if one.choice is not None:
             head, rows = grid(one)
-            table = Table(*head, title=f"Settings for {one.question.name}")
-            for row in rows[:SHOWN]:
-                table.add_row(*row)
-            console.print(table)
-        typer.echo(one.how_sure)
+            screen.show_table(head, rows[:SHOWN], f"Settings for {one.question.name}")
+        screen.show_text(one.how_sure)
         for settings, problem in one.problems.items():
             typer.echo(f"{settings} failed: {problem}", err=True)
 

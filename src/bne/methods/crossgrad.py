@@ -1,6 +1,7 @@
 """CrossGrad of Shankar et al.: images moved towards other domains train the network of labels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +59,13 @@ class CrossGrad(DeepAll):
             # Beside the network's own classifier: one layer on both kinds of features.
             self.from_domain = nn.Linear(own.in_features, own.out_features, bias=False)
             self.from_domain.to(own.weight)
+
+    @classmethod
+    def cost(
+        cls, epoch: int, warm_up: int, domains: int, options: Mapping[str, Any]
+    ) -> tuple[str, float, float]:
+        """Two networks, on the images and on moved ones."""
+        return cls.stage, 4, 1
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of labels and of domains, on the images and on moved ones."""

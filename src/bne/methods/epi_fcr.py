@@ -1,7 +1,8 @@
 """Epi-FCR of Li et al.: features and classifier also train with badly suited partners."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -64,7 +65,14 @@ class EpiFCR(FreezeBatchNorm):
 
     def begin_epoch(self, epoch: int, warm_up: int) -> None:
         """Trains all networks apart in the warm-up."""
-        self.stage = "warm-up" if epoch < warm_up else "episodes"
+        self.stage = _stage(epoch, warm_up)
+
+    @classmethod
+    def cost(
+        cls, epoch: int, warm_up: int, domains: int, options: Mapping[str, Any]
+    ) -> tuple[str, float, float]:
+        """Every image goes through all networks."""
+        return _stage(epoch, warm_up), domains + 1, 1
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of all networks and, after the warm-up, of mixed ones."""
@@ -90,6 +98,10 @@ class EpiFCR(FreezeBatchNorm):
         count = len(self.partners)
         steps = torch.randint(1, max(2, count), (count,), device=domains.device)
         return (domains + steps[domains]) % count
+
+
+def _stage(epoch: int, warm_up: int) -> str:
+    return "warm-up" if epoch < warm_up else "episodes"
 
 
 def _frozen(layer: nn.Linear, features: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """MASF of Dou et al.: after a virtual step, classes relate alike in all domains."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -70,6 +71,13 @@ class MASF(Episodes):
             nn.Linear(HIDDEN, EMBEDDED),
             nn.LeakyReLU(0.2),
         ).to(own.weight)
+
+    @classmethod
+    def cost(
+        cls, epoch: int, warm_up: int, domains: int, options: Mapping[str, Any]
+    ) -> tuple[str, float, float]:
+        """One pass before the virtual step, and one after it."""
+        return cls.stage, 2, 1
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy before the virtual step, and both losses after it."""

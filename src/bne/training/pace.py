@@ -178,6 +178,7 @@ class RunPace(Pace):
             works[LEANING] = Work(1, len(SHARES) * scored * evaluation)
         super().__init__(works, clock)
         self.costs = costs
+        self._epochs = begun
         self._epoch_steps, self._epoch_seconds = 0, 0.0
 
     def stepped(self, step: Step) -> None:
@@ -192,11 +193,14 @@ class RunPace(Pace):
             return
         steps = epoch.seconds - self._epoch_seconds
         self._count(epoch.stage, epoch.steps, epoch.seconds)
+        self._epochs += 1
         self._epoch_steps, self._epoch_seconds = 0, 0.0
         kind = SCORING if epoch.phase == "train" else HEAD_SCORING
         self.add(kind, 1, max(0.0, passed - steps))
 
     def _count(self, stage: str, steps: int, seconds: float) -> None:
+        if stage not in self.works:  # of a method that does not say what its stages will be
+            stage = self.costs[min(self._epochs, len(self.costs) - 1)].stage
         self.add(stage, steps - self._epoch_steps, seconds - self._epoch_seconds)
         self._epoch_steps, self._epoch_seconds = steps, seconds
 
