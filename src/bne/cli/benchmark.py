@@ -323,7 +323,7 @@ def carry_out_plan(
     common.check_writable(job.records, "--records")
     typer.echo(summary(items, left, seconds), err=True)
     job = replace(job, without=without)
-    failed = carry_out(left, inputs, images, split_file, job, cluster) if left else []
+    failed = carry_out(left, inputs, images, split_file, job, cluster, known) if left else []
     if as_json:
         problems = [{"run": str(outcome.item), "problem": outcome.problem} for outcome in failed]
         typer.echo(json.dumps({"runs": len(items), "failed": problems}, indent=2))

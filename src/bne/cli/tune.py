@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
 from bne.cli.benchmark import Engine, GpusPerRun, Limit, Parallel, RayAddress, choose_cluster
 from bne.words import counted, duration
 
@@ -54,20 +54,14 @@ def show(run: "TunedRun", as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([one.to_dict() for one in run.found], indent=2, ensure_ascii=False))
         return
-    from rich.console import Console
-    from rich.table import Table
-
     from bne.report.tune_page import grid
 
-    console = Console(markup=False, highlight=False, width=10_000)
     for one in run.found:
         if one.choice is not None:
             head, rows = grid(one)
-            table = Table(*head, title=f"Settings for {one.question.name}")
-            for row in rows[:SHOWN]:
-                table.add_row(*row)
-            console.print(table)
-        typer.echo(one.how_sure)
+            title = f"Settings for {one.question.name}, accuracy in percent by domain left out"
+            screen.show_table(head, rows[:SHOWN], title)
+        screen.show_text(one.how_sure)
         for settings, problem in one.problems.items():
             typer.echo(f"{settings} failed: {problem}", err=True)
 
@@ -174,16 +168,12 @@ def tune(
     where it was stopped, even by kill -9.
     """
     from bne import api
-    from bne.errors import SettingsError
     from bne.report.tune_page import tune_page
     from bne.training.files import write_text
-    from bne.tuning.search import SAMPLERS, Budget
+    from bne.tuning.search import Budget
     from bne.tuning.setup import set_up
 
     cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
-    chosen = sampler or ("random" if every_target else "tpe")
-    if chosen not in SAMPLERS:
-        raise SettingsError(f"--sampler {sampler}: choose {' or '.join(SAMPLERS)}.")
     flags = {"weights": weights, "group": group}
     given = {key: value for key, value in flags.items() if value is not None}
     setup = set_up(
@@ -193,7 +183,7 @@ def tune(
         recipe=recipe,
         space=space,
         settings={**common.parse_settings(settings or []), **given},
-        budget=Budget(trials, lengths, finalists, seeds, chosen),
+        budget=Budget(trials, lengths, finalists, seeds, sampler),
         out=out,
         records=records,
         cache=cache,
