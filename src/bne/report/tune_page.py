@@ -58,7 +58,7 @@ def grid(tuned: Tuned) -> tuple[list[str], list[list[str]]]:
     head = ["", *map(_short, keys), "lean", *domains, "mean", "± error", "behind", "seeds"]
     return [*head, *(["target"] if outer else [])], [
         [
-            " ".join([str(number), *_marks(tuned, one)]),
+            ", ".join([str(number), *_marks(tuned, one)]),
             *(_text(one.changes[key]) if key in one.changes else NONE for key in keys),
             value_text(one.share),
             *(f"{one.by_domain[domain]:.1f}" for domain in domains),
@@ -89,10 +89,12 @@ def _behind(tuned: Tuned, one: Candidate) -> str:
 
 def _marks(tuned: Tuned, one: Candidate) -> list[str]:
     choice, recipe = tuned.choice, tuned.recipe_itself
+    same = recipe is not None and one.digest == recipe.digest
     marks = {
         "chosen": choice is not None and one is choice.chosen,
-        "highest": choice is not None and one is choice.best,
-        "recipe": recipe is not None and one.digest == recipe.digest,
+        "highest mean": choice is not None and one is choice.best is not choice.chosen,
+        "recipe": same and one.distance == 0,
+        "recipe leaning": same and one.distance > 0,
     }
     return [name for name, true in marks.items() if true]
 
@@ -112,7 +114,7 @@ def _section(tuned: Tuned) -> Section:
             "at": place(one.mean),
             "from": place(one.mean - one.error),
             "to": place(one.mean + one.error),
-            "text": " ".join(_marks(tuned, one)),
+            "text": ", ".join(_marks(tuned, one)),
             "mean": one.mean,
         }
         for one in shown
