@@ -59,7 +59,7 @@ def show(run: "TunedRun", as_json: bool) -> None:
     for one in run.found:
         if one.choice is not None:
             head, rows = grid(one)
-            title = f"Settings for {one.question.name}, accuracy in percent by domain left out"
+            title = f"Settings for {one.question.name}, accuracy in percent by domain"
             screen.show_table(head, rows[:SHOWN], title)
         screen.show_text(one.how_sure)
         for settings, problem in one.problems.items():

@@ -55,18 +55,19 @@ def grid(tuned: Tuned) -> tuple[list[str], list[list[str]]]:
     keys = list(dict.fromkeys(key for one in rows for key in one.changes))
     domains = [fold.domain for fold in tuned.question.folds]
     outer = any(one.outer for one in rows)
-    head = ["", *map(_short, keys), "lean", *domains, "mean", "± error", "behind", "seeds"]
-    return [*head, *(["target"] if outer else [])], [
+    target = ["target"] if outer else []
+    head = ["", "mean", "± error", "behind", "seeds", *target, *domains, *map(_short, keys), "lean"]
+    return head, [
         [
             ", ".join([str(number), *_marks(tuned, one)]),
-            *(_text(one.changes[key]) if key in one.changes else NONE for key in keys),
-            value_text(one.share),
-            *(f"{one.by_domain[domain]:.1f}" for domain in domains),
             f"{one.mean:.1f}",
             f"{one.error:.1f}",
             _behind(tuned, one),
             str(one.seeds),
             *([f"{fmean(one.outer.values()):.1f}" if one.outer else NONE] if outer else []),
+            *(f"{one.by_domain[domain]:.1f}" for domain in domains),
+            *(_text(one.changes[key]) if key in one.changes else NONE for key in keys),
+            value_text(one.share),
         ]
         for number, one in enumerate(rows, 1)
     ]
