@@ -155,16 +155,12 @@ class TunedRun:
     Attributes:
         folder: with recipes, records and the study.
         found: choice, settings and importances, for each target.
+        recipes: files of the chosen settings, for each target that has a choice.
     """
 
     folder: Path
     found: tuple[Tuned, ...]
-
-    @property
-    def recipe(self) -> Path:
-        """The file of the chosen recipe, of the first target if there are several."""
-        name = self.found[0].question.name.replace("/", "-").replace(" ", "-")
-        return self.folder / ("recipe.yaml" if len(self.found) == 1 else f"recipe-{name}.yaml")
+    recipes: tuple[Path, ...]
 
     def __str__(self) -> str:
         return "\n".join(one.how_sure for one in self.found)
@@ -182,7 +178,7 @@ def tune(
     lengths: int = 2,
     finalists: int = 3,
     seeds: int = 3,
-    sampler: str = "tpe",
+    sampler: str | None = None,
     device: str = "auto",
     parallel: int = 1,
     limit: int | None = None,
@@ -206,7 +202,7 @@ def tune(
         lengths: of training, see `bne.tuning.search.Budget`.
         finalists: number of the best settings that get more seeds.
         seeds: of finalists.
-        sampler: Optuna's: "tpe", "gp" or "random".
+        sampler: Optuna's: "tpe", "gp" or "random"; by default "tpe", or "random" for every target.
         device: "auto", "cpu" or "cuda".
         parallel: number of runs at a time.
         limit: on the number of runs made now.
@@ -221,12 +217,9 @@ def tune(
         DataError: The data cannot be read or trained on.
         MissingLibraryError: Optuna is not installed.
     """
-    from bne.errors import SettingsError
-    from bne.tuning.search import SAMPLERS, Budget
+    from bne.tuning.search import Budget
     from bne.tuning.setup import set_up
 
-    if sampler not in SAMPLERS:
-        raise SettingsError(f"sampler is {sampler!r}; choose {' or '.join(SAMPLERS)}.")
     chosen = set_up(
         data,
         parse_names(target) if target else (),
@@ -266,23 +259,22 @@ def carry_out_tuning(
         for outcome in tuning.carry_out(job, cluster, limit):
             show(outcome, tuning)
     found = tuning.outcome(read(job.records))
-    write_found(job.out, found)
-    return TunedRun(job.out, tuple(found))
+    return TunedRun(job.out, tuple(found), tuple(write_found(job.out, found)))
 
 
 @contextmanager
 def _tuning_bar(total: int, shown: bool) -> Iterator[Callable[[Outcome, Tuning], None]]:
     """A context with a function that shows how a run ended, and the best settings so far."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress
 
     from bne.tuning.tuning import ended
 
     console = Console(stderr=True, markup=False, highlight=False, quiet=not shown)
-    bars = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    bars = ("{task.description}", BarColumn(), MofNCompleteColumn())
     # Ray prints on stdout when a worker dies, and that is for the outcome.
     with redirect_stdout(sys.stderr), Progress(*bars, console=console, transient=True) as progress:
-        task = progress.add_task("Training networks", total=total)
+        task = progress.add_task("Training networks, about", total=total)
         known = ""
 
         def show(outcome: Outcome, tuning: Tuning) -> None:

@@ -59,7 +59,8 @@ def show(run: "TunedRun", as_json: bool) -> None:
     for one in run.found:
         if one.choice is not None:
             head, rows = grid(one)
-            screen.show_table(head, rows[:SHOWN], f"Settings for {one.question.name}")
+            title = f"Settings for {one.question.name}, accuracy in percent by domain"
+            screen.show_table(head, rows[:SHOWN], title)
         screen.show_text(one.how_sure)
         for settings, problem in one.problems.items():
             typer.echo(f"{settings} failed: {problem}", err=True)
@@ -167,16 +168,12 @@ def tune(
     where it was stopped, even by kill -9.
     """
     from bne import api
-    from bne.errors import SettingsError
     from bne.report.tune_page import tune_page
     from bne.training.files import write_text
-    from bne.tuning.search import SAMPLERS, Budget
+    from bne.tuning.search import Budget
     from bne.tuning.setup import set_up
 
     cluster = choose_cluster(engine is Engine.RAY, ray_address, gpus_per_run, parallel)
-    chosen = sampler or ("random" if every_target else "tpe")
-    if chosen not in SAMPLERS:
-        raise SettingsError(f"--sampler {sampler}: choose {' or '.join(SAMPLERS)}.")
     flags = {"weights": weights, "group": group}
     given = {key: value for key, value in flags.items() if value is not None}
     setup = set_up(
@@ -186,7 +183,7 @@ def tune(
         recipe=recipe,
         space=space,
         settings={**common.parse_settings(settings or []), **given},
-        budget=Budget(trials, lengths, finalists, seeds, chosen),
+        budget=Budget(trials, lengths, finalists, seeds, sampler),
         out=out,
         records=records,
         cache=cache,

@@ -55,21 +55,26 @@ def grid(tuned: Tuned) -> tuple[list[str], list[list[str]]]:
     keys = list(dict.fromkeys(key for one in rows for key in one.changes))
     domains = [fold.domain for fold in tuned.question.folds]
     outer = any(one.outer for one in rows)
-    head = [*map(_short, keys), "lean", *domains, "mean", "± error", "behind", "seeds"]
-    return [*head, *(["target"] if outer else []), ""], [
+    target = ["target"] if outer else []
+    head = ["", "mean", "± error", "behind", "seeds", *target, *domains, *map(_short, keys), "lean"]
+    return head, [
         [
-            *(value_text(one.changes[key]) if key in one.changes else NONE for key in keys),
-            value_text(one.share),
-            *(f"{one.by_domain[domain]:.1f}" for domain in domains),
+            ", ".join([str(number), *_marks(tuned, one)]),
             f"{one.mean:.1f}",
             f"{one.error:.1f}",
             _behind(tuned, one),
             str(one.seeds),
             *([f"{fmean(one.outer.values()):.1f}" if one.outer else NONE] if outer else []),
-            _mark(tuned, one),
+            *(f"{one.by_domain[domain]:.1f}" for domain in domains),
+            *(_text(one.changes[key]) if key in one.changes else NONE for key in keys),
+            value_text(one.share),
         ]
-        for one in rows
+        for number, one in enumerate(rows, 1)
     ]
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else value_text(value)
 
 
 def _short(key: str) -> str:
@@ -83,14 +88,16 @@ def _behind(tuned: Tuned, one: Candidate) -> str:
     return f"{signed(-lead, 1)} ± {error:.1f}"
 
 
-def _mark(tuned: Tuned, one: Candidate) -> str:
+def _marks(tuned: Tuned, one: Candidate) -> list[str]:
     choice, recipe = tuned.choice, tuned.recipe_itself
+    same = recipe is not None and one.digest == recipe.digest
     marks = {
         "chosen": choice is not None and one is choice.chosen,
-        "highest mean": choice is not None and one is choice.best,
-        "the recipe": recipe is not None and one.digest == recipe.digest,
+        "highest mean": choice is not None and one is choice.best is not choice.chosen,
+        "recipe": same and one.distance == 0,
+        "recipe leaning": same and one.distance > 0,
     }
-    return ", ".join(name for name, true in marks.items() if true)
+    return [name for name, true in marks.items() if true]
 
 
 def _section(tuned: Tuned) -> Section:
@@ -108,7 +115,7 @@ def _section(tuned: Tuned) -> Section:
             "at": place(one.mean),
             "from": place(one.mean - one.error),
             "to": place(one.mean + one.error),
-            "text": _mark(tuned, one),
+            "text": ", ".join(_marks(tuned, one)),
             "mean": one.mean,
         }
         for one in shown

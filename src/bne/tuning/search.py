@@ -50,7 +50,8 @@ class Budget:
             in full; 1 trains all in full.
         finalists: number of the best settings that get more seeds, as the recipe itself does.
         seeds: of finalists.
-        sampler: Optuna's, one of `SAMPLERS`.
+        sampler: Optuna's, one of `SAMPLERS`; None takes "tpe", or "random" for several targets, so
+            that all of them try the same settings and share their runs.
         seed: of the sampler.
     """
 
@@ -58,7 +59,7 @@ class Budget:
     lengths: int = 2
     finalists: int = 3
     seeds: int = 3
-    sampler: str = "tpe"
+    sampler: str | None = None
     seed: int = 0
 
 
@@ -278,7 +279,7 @@ class Search:
         }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            self._study.sampler = kinds[sampler or budget.sampler](
+            self._study.sampler = kinds[sampler or budget.sampler or "tpe"](
                 seed=10_000 * budget.seed + number
             )
 

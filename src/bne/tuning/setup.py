@@ -15,7 +15,7 @@ from bne.training.environment import choose_device
 from bne.training.files import check_folder, check_writable, write_json, write_text
 from bne.training.identity import images_digest
 from bne.tuning.objective import questions
-from bne.tuning.search import Budget, Start, study_file
+from bne.tuning.search import SAMPLERS, Budget, Start, study_file
 from bne.tuning.space import default_space, read_space, to_space
 from bne.tuning.tuning import Tuning, expected
 
@@ -102,7 +102,7 @@ def set_up(
         DataError: The data cannot be read or trained on.
     """
     from bne.data.sources import open_images
-    from bne.data.splits import official_split
+    from bne.data.splits import check_rows, official_split
 
     experiment = load_experiment(recipe)
     base = experiment.recipe(dict(settings or {}))
@@ -116,18 +116,24 @@ def set_up(
         chosen = read_space(Path(space), base)
     else:
         chosen = default_space(base) if space is None else to_space(space, base)
+    budget = budget or Budget()
+    budget = replace(budget, sampler=budget.sampler or ("random" if every_target else "tpe"))
+    if budget.sampler not in SAMPLERS:
+        raise SettingsError(f"sampler is {budget.sampler!r}; choose {' or '.join(SAMPLERS)}.")
     split_file = official_split(data)
     start = Start(
         experiment.name,
         base,
         chosen,
-        budget or Budget(),
+        budget,
         images_digest(images),
         official=split_file is not None or images.is_split,
     )
     asked = questions(domains, target, every=every_target)
     runs = start.runs(base, list(dict.fromkeys(t for one in asked for t in one.targets)))
     inputs = [Inputs.of(i.recipe, images, split_file, allow_gaps=allow_gaps) for i in runs]
+    if split_file and inputs[0].recipe.validation == "official":
+        check_rows(images, split_file)
     job = Job(
         Path(data),
         Path(cache) if cache else None,
