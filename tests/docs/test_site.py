@@ -75,12 +75,45 @@ def test_pages_ask_for_nothing_from_elsewhere(browser: Any, address: str, width:
     page.close()
 
 
-def test_search_finds_a_question(browser: Any, address: str) -> None:
+@pytest.mark.parametrize("from_disk", [False, True])
+def test_search_finds_a_question(browser: Any, address: str, from_disk: bool) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
+    said, asked = [], []
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    start = (ROOT / "site").as_uri() if from_disk else address
     # What is typed before the page has its index is lost.
-    page.goto(f"{address}/docs/api/core.html", wait_until="networkidle")
+    page.goto(f"{start}/docs/api/core.html", wait_until="networkidle")
     page.locator("input.md-search__input").press_sequentially("mixed batches")
     page.wait_for_selector(".md-search-result__link")
     found = page.eval_on_selector_all(".md-search-result__link", "all => all.map(a => a.href)")
     assert any("questions.html" in link for link in found)
+    assert said == []
+    assert [url for url in asked if not url.startswith((start, "data:"))] == []
+    page.close()
+
+
+def test_a_reader_chooses_dark(browser: Any, address: str) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="light")
+    page.goto(f"{address}/docs/gallery.html")
+    paper = "getComputedStyle(document.body).backgroundColor"
+    before = page.evaluate(paper)
+    for _ in range(2):  # from the system's to light, from light to dark
+        page.locator("form[data-md-component=palette] label:visible").click()
+    assert page.evaluate(paper) != before
+    page.goto(f"{address}/index.html")  # which remembers it
+    assert page.evaluate(paper) != before
+    page.close()
+
+
+def test_the_gallery_has_pages_that_open(browser: Any, address: str) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}/docs/gallery.html")
+    links = page.eval_on_selector_all("article a[href$='.html']", "all => all.map(a => a.href)")
+    pages = {link for link in links if "/gallery/" in link}
+    assert len(pages) == 4
+    for link in pages:
+        page.goto(link)
+        assert page.locator(".answer").first.text_content()
+        assert page.locator(".chart svg").count() > 0
     page.close()

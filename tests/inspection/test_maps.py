@@ -2,8 +2,10 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn.metrics import silhouette_score
 
+from bne import wasserstein
 from bne.inspection import analysis as page
 from bne.inspection.maps import choose_layers, flatten
 from tests.inspection.models import analysis
@@ -54,6 +56,24 @@ def test_maps_have_the_images_that_were_observed(monkeypatch: pytest.MonkeyPatch
     off = np.abs(own - own.mean(0)).sum(1)
     assert found.chosen == rows[off.argmin()]  # a typical one of the first unseen domain
     assert off.argmin() != 0
+
+
+def test_neighbors_are_the_nearest_training_images() -> None:
+    """By the distance that the paper has, computed pair by pair; held-out images are none."""
+    model, found = analysis(layers=["bn2"], held_out=range(0, 75, 5))
+    numbers = [point.number for point in found.points]
+    seen = np.array([n < 75 and n % 5 > 0 for n in numbers])
+    pixels = model.prepared.pixels[numbers].permute(0, 3, 1, 2)
+    with torch.no_grad():
+        embedded = model.method.explain(model.transform(pixels)).embedding
+    for one, layers in zip(found.maps, (embedded.layers, ["bn2"]), strict=True):
+        own = embedded.select(layers)
+        away = wasserstein(own, own).numpy()
+        away[:, ~seen] = np.inf
+        np.fill_diagonal(away, np.inf)
+        expected = np.sort(away, axis=1)[:, :5]
+        got = np.take_along_axis(away, one.neighbors, axis=1)
+        np.testing.assert_allclose(got, expected, rtol=1e-3)
 
 
 def test_many_domains_leave_room_for_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,10 @@ def test_examples_are_the_extremes_of_each_domain() -> None:
         for kind, expected in (("most confident", order[:4]), ("most mixed", order[::-1][:4])):
             own = [e.number for e in found.examples[kind] if e.domain == domain]
             assert own == found.observed.numbers[expected.copy()].tolist()
+        wrong = rows[(found.observed.answers != found.observed.truth)[rows].numpy()]
+        surest = wrong[np.argsort(-found.observed.confidence.numpy()[wrong], kind="stable")][:4]
+        own = [e.number for e in found.examples["surely wrong"] if e.domain == domain]
+        assert own == found.observed.numbers[surest.copy()].tolist()
     truth = [e.truth for e in found.examples["most mixed"]]
     names = [e.name.split("/")[1] for e in found.examples["most mixed"]]
     assert accuracy_score(truth, names) == 1

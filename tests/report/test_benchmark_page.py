@@ -6,54 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import t
 
 from bne.benchmark.execute import Outcome
 from bne.benchmark.expectation import expectations
 from bne.benchmark.plan import choose, plan
 from bne.benchmark.records import read
 from bne.benchmark.render import result_grid
-from bne.benchmark.tables import accuracy_table, find_records, signed
-from bne.report.benchmark_page import MOST, benchmark_page, chart_data, verdict
+from bne.benchmark.tables import accuracy_table, find_records
+from bne.report.benchmark_page import MOST, benchmark_page, chart_data
 from bne.report.charts import thinned
 from bne.report.page import environment_texts
 from tests.report.benchmarks import RECORDS, benchmark, experiment
 from tests.report.pages import HOSTILE, Reader, data_of
 
-pytest.importorskip("plotly", reason="needs plotly")
-
 BNE = [[800, 900, 700], [810, 920, 690], [790, 910, 720]]
-CLOSE = [[790, 905, 700], [815, 915, 690], [795, 900, 715]]
 FAR = [[700, 800, 600], [715, 820, 585], [690, 810, 620]]
-ALMOST = [[790, 890, 690], [790, 900, 670], [760, 880, 690]]  # 1, 2 and 3 points below BNE
-NEVER = [None, None, None]
-
-
-def mean_and_error(values) -> tuple[float, float | None]:
-    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    return float(np.mean(values)), error
-
-
-@pytest.mark.parametrize(
-    ("other", "seeds", "clear"),
-    [(FAR, 3, True), (CLOSE, 3, False), (ALMOST, 3, False), (CLOSE, 2, False), (FAR, 1, False)],
-)
-def test_a_lead_is_taken_seed_by_seed(other, seeds: int, clear: bool) -> None:
-    """What both gain by a lucky seed is no error of it."""
-    ours, theirs = np.mean(BNE[:seeds], 1) / 10, np.mean(other[:seeds], 1) / 10
-    found = benchmark({"other": other[:seeds], "ours": BNE[:seeds]})
-    told = verdict(accuracy_table("t", found, None, "last"), None)
-    (lead,) = told.leads
-    assert (told.ranked, told.targets, lead.other) == (["ours", "other"], 3, "other")
-    assert (told.average.mean, told.average.error) == pytest.approx(mean_and_error(ours))
-    gap = lead.difference
-    assert (gap.mean, gap.error) == pytest.approx(mean_and_error(ours - theirs))
-    assert lead.clear == clear
-    page = written(experiment(), found)
-    assert f"+{gap.mean:.1f} points" in page
-    if seeds > 1:
-        low, high = ttest_1samp(ours - theirs, 0).confidence_interval()
-        assert f"{signed(low, 1)} to\n{signed(high, 1)}" in page
 
 
 def test_the_page_says_what_to_expect_at_a_new_domain() -> None:
@@ -63,26 +31,6 @@ def test_the_page_says_what_to_expect_at_a_new_domain() -> None:
     assert len(told) == 4
     assert all(str(one) in page for one in told)
     assert page.count("expected accuracy at a new domain") == 4  # none under the oracle
-
-
-@pytest.mark.parametrize(
-    ("figures", "baseline", "leads", "absent"),
-    [
-        ({"DA": FAR, "close": CLOSE, "ours": BNE}, "DA", {"close": 3, "DA": 3}, []),
-        ({"ours": BNE, "far": [FAR[0], [700, None, 600], NEVER]}, None, {"far": 1}, []),
-        ({"ours": [NEVER, BNE[1]], "far": [FAR[0], NEVER]}, None, {"far": 0}, []),
-        ({"ours": BNE, "new": [NEVER]}, "new", {}, ["new"]),
-        ({"ours": [[800, None, 700]]}, None, {}, ["ours"]),
-        ({"ours": [[800], [810]]}, "ours", {}, []),
-    ],
-)
-def test_who_is_compared_over_how_many_seeds(figures, baseline, leads, absent) -> None:
-    found = benchmark(figures)
-    told = verdict(accuracy_table("t", found, None, "last"), baseline)
-    assert {lead.other: len(lead.difference.values) for lead in told.leads} == leads
-    assert told.absent == absent
-    assert sorted(told.ranked) == sorted(set(figures) - set(absent))
-    assert Reader(written(experiment(), found)).sections[0] == "results"
 
 
 def written(*arguments) -> str:
@@ -120,13 +68,19 @@ def test_settings_are_told_apart() -> None:
     assert all(one != another for _, one, another in rows)
 
 
-def test_a_mean_of_one_seed_lies_where_the_seed_does() -> None:
+def test_figures_are_told_as_the_table_has_them() -> None:
+    """An error of 1.2496 is 1.2, which two roundings would make 1.3."""
     (one, known), *_ = benchmark({"ours": [[2]]})
     thirds = {"art": {"correct": 2, "images": 3}}
     found = [(one, replace(known, accuracy={"last": thirds}))]
     data = chart_data(found, {"last": accuracy_table("t", found, None, "last")})
     figure = data["figures"]["last"][0][0]
-    assert figure == {"mean": 66.667, "error": None, "seeds": [[0, 66.667]], "paper": None}
+    seeds = [[0, pytest.approx(200 / 3)]]
+    assert figure == {"text": "66.7", "planned": 1, "seeds": seeds, "paper": None}
+    assert data["quantiles"] == {}
+    many = benchmark({"ours": BNE * 3})
+    drawn = chart_data(many, {"last": accuracy_table("t", many, None, "last")})
+    assert drawn["quantiles"] == {n: pytest.approx(t.ppf(0.975, n - 1)) for n in range(2, 10)}
 
 
 def test_environments_are_told_apart() -> None:
@@ -183,7 +137,7 @@ def test_figures_that_are_no_accuracies_are_not_drawn_among_them() -> None:
     runs = plan(table, 1, {}, weights="resnet18_imagenet.safetensors")
     data = data_of(written(table, find_records(runs, read(RECORDS))), "benchmark-data")
     figures = [figure for rule in data["figures"].values() for row in rule for figure in row]
-    assert any(figure["mean"] for figure in figures)
+    assert any(figure["seeds"] for figure in figures)
     assert {figure["paper"] for figure in figures} == {None}
 
 
@@ -208,4 +162,4 @@ def test_many_runs_stay_small() -> None:
     found = benchmark({f"method {k}": BNE * 10 for k in range(10)})
     long = [(one, replace(known, epochs=known.epochs * 17)) for one, known in found]
     assert len(long) == 900
-    assert len(benchmark_page(experiment(), long).encode()) < 8_000_000
+    assert len(benchmark_page(experiment(), long).encode()) < 2_000_000

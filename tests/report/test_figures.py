@@ -50,7 +50,7 @@ def test_titles_are_not_cut(name: str) -> None:
 
 
 def test_one_epoch_is_a_whole_number() -> None:
-    line = Line("loss", "#333333", "solid", [1.5])
+    line = Line("loss", "loss", "#333333", "solid", "circle", [1.5])
     figure = figures.curve_figure(Curves([Stage("training", 1, 1)], [line], [line]))
     figure.draw_without_rendering()
     assert [tick for tick in figure.axes[1].get_xticks() if 0 <= tick <= 1.5] == [0, 1]

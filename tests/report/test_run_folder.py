@@ -72,10 +72,13 @@ def test_the_page_has_what_the_run_recorded(copied: Path, finished) -> None:
     rows = Reader(text).table("Accuracy, %")
     scores = [result.accuracy[rule]["sketch"] for rule in ("last", "validation", "oracle")]
     expected = [f"{100 * score.correct / score.images:.1f}" for score in scores]
-    assert rows["sketch, the target"] == [*expected, "24"]
-    assert f"<b>{expected[0]} %</b>" in text
+    assert rows["sketch (unseen)"] == [*expected, "24"]
+    share = result.lean
+    kept = next(one for one in result.leaning if one.share == share).target["sketch"]
+    told = f"On sketch, which training never saw, {kept.accuracy:.1f}\u00a0% of 24 images"
+    assert told in text
     last = result.epochs[-1].validation["art"]
-    assert rows["art, held out"][0] == f"{100 * last.correct / last.images:.1f}"
+    assert rows["art (held out)"][0] == f"{100 * last.correct / last.images:.1f}"
     lead = text.split("<section")[0]
     for told in ("tiny", "random", "bne", "art, cartoon and photo", "sketch", "2 epochs", " 4."):
         assert told in lead

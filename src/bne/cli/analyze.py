@@ -61,10 +61,8 @@ def analyze(
             raise
         message = "matplotlib is not installed; pip install 'bne[report]' brings it."
         raise DataError(message) from None
-    from bne.report.page import chart_library
     from bne.training.folder import NO_NETWORK, find_model, read_training
 
-    chart_library()  # which fails before images are shown if plotly is not installed
     training = read_training(run)
     model, network = find_model(run)
     if training is None and model is None:

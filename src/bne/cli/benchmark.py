@@ -159,9 +159,7 @@ def _yaml(value: object) -> str:
 def check_report(file: Path) -> None:
     """Finds what would keep the page from being written, before anything is run."""
     from bne.errors import DataError
-    from bne.report.page import chart_library
 
-    chart_library()
     if file.exists() and not file.is_file():  # a device would be replaced
         kind = "a folder" if file.is_dir() else "no file"
         raise DataError(f"--report {file} is {kind}; name a file, report.html for example.")

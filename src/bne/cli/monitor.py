@@ -76,10 +76,7 @@ def monitor(
             f"{model}: an exported model tells no points of images; name the model file."
         )
     if report:
-        from bne.report.page import chart_library
-
         common.check_file(report, "--report")
-        chart_library()  # which fails before images are shown if plotly is not installed
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
     engine, known = open_engine(model, device)
     watch = Watch(known, window=window, alarm=alarm)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bne.methods import Method
     from bne.training.model_folder import ModelInfo, Trained
 
-POINTS = 2000  # on a map: more take long to lay out, and their pictures fill the page
+POINTS = 20_000  # on a map: more take long to lay out, and their pictures fill the page
 DISTANCES = 60_000  # on a map, each in several maps: as many points as that allows
 NO_BRANCHES = "This method weighs no branches: there are no weights, similarities or maps."
 NO_POINTS = "This method compares no statistics: there are no similarities, layers or maps."
@@ -228,7 +228,7 @@ def analyse_images(
     shown = [describe(observed, prepared.images, row) for row in mapped]
     if observed.known is not None and not maps:
         numbers["left_out"].append(FEW_POINTS)
-    if observed.branches and not examples:
+    if observed.branches and "most mixed" not in examples:
         numbers["left_out"].append(SAME_WEIGHTS)
     return Analysis(info, prepared, observed, numbers, maps, shown, examples, seed)
 

@@ -1,4 +1,4 @@
-"""Images worth a look: those whose weights are most confident, and those most mixed."""
+"""Images worth a look: lost ones, and those whose weights are most confident or most mixed."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import torch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from torch import Tensor
 
     from bne.data.images import ImageSet
     from bne.inspection.observe import Observed
@@ -27,6 +29,7 @@ class Example:
         truth: its class.
         answer: the predicted class.
         weights: weights of the branches, by domain.
+        confidence: probability of the predicted class.
     """
 
     number: int
@@ -35,26 +38,37 @@ class Example:
     truth: str
     answer: str
     weights: Mapping[str, float]
+    confidence: float
 
 
 def remarkable(observed: Observed, images: ImageSet) -> dict[str, list[Example]]:
-    """The images, equally many of each domain, by `most confident` and `most mixed`.
+    """The images, at most as many of each domain, by what they are; kinds without any are absent.
 
-    Confident weights have a small entropy, mixed ones a large one. Nothing is remarkable where
-    all weights are the same, or there are none.
+    `surely wrong` have the highest confidence of the wrong answers. `most confident` weights have
+    a small entropy, `most mixed` ones a large one: none where all weights are the same, or there
+    are none.
     """
     weights = observed.weights
-    if not observed.branches or bool((weights - weights[0]).abs().max() < 1e-6):
-        return {}
-    entropy = torch.special.entr(weights.double()).sum(1)
-    return {
+    wrong = observed.answers != observed.truth
+    kinds = {"surely wrong": (-observed.confidence, wrong)}
+    if observed.branches and bool((weights - weights[0]).abs().max() >= 1e-6):
+        entropy, every = torch.special.entr(weights.double()).sum(1), torch.ones_like(wrong)
+        kinds |= {"most confident": (entropy, every), "most mixed": (-entropy, every)}
+    found = {
         kind: [
             describe(observed, images, row)
             for rows in observed.rows().values()
-            for row in rows[key[rows].argsort(stable=True)][:EACH].tolist()
+            for row in _first(rows[among[rows]], key)
         ]
-        for kind, key in (("most confident", entropy), ("most mixed", -entropy))
+        for kind, (key, among) in kinds.items()
     }
+    return {kind: own for kind, own in found.items() if own}
+
+
+def _first(rows: Tensor, key: Tensor) -> list[int]:
+    """The rows of the smallest keys."""
+    found: list[int] = rows[key[rows].argsort(stable=True)][:EACH].tolist()
+    return found
 
 
 def describe(observed: Observed, images: ImageSet, row: int) -> Example:
@@ -67,4 +81,5 @@ def describe(observed: Observed, images: ImageSet, row: int) -> Example:
         observed.classes[int(observed.truth[row])],
         observed.classes[int(observed.answers[row])],
         dict(zip(observed.branches, observed.weights[row].tolist(), strict=True)),
+        float(observed.confidence[row]),
     )

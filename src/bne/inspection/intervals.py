@@ -73,7 +73,11 @@ def margin(values: Sequence[float]) -> float | None:
     """Half the width of Student's t interval of a mean; None of one value, which tells nothing."""
     if len(values) < 2:
         return None
+    return quantile(len(values)) * stdev(values) / sqrt(len(values))
+
+
+def quantile(count: int) -> float:
+    """What the standard error of a mean of so many values is multiplied by, by Student's t."""
     from scipy.special import stdtrit  # type: ignore[import-untyped]
 
-    quantile = float(stdtrit(len(values) - 1, (1 + COVERAGE) / 2))
-    return quantile * stdev(values) / sqrt(len(values))
+    return float(stdtrit(count - 1, (1 + COVERAGE) / 2))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from bne.core.embedding import Embedding
 from bne.errors import DataError
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 COMPONENTS = 50
 PERPLEXITY = 30.0
 FEWEST = 5  # points that can be laid out
+NEIGHBORS = 5
 ALL_LAYERS = "all layers"
 
 
@@ -33,12 +35,15 @@ class Map:
         images: (M, 2), places of the images.
         domains: (K, 2), places of the domains.
         distances: (M, K), distances of the images from the domains, as the model measures them.
+        neighbors: (M, up to 5), the training images of known domains that lie nearest to each, the
+            nearest first, by the Wasserstein distance in these layers; none if none is there.
     """
 
     name: str
     images: NDArray[np.float64]
     domains: NDArray[np.float64]
     distances: NDArray[np.float64]
+    neighbors: NDArray[np.int64]
 
 
 def choose_layers(there: Sequence[str], wanted: Sequence[str] | None) -> list[str]:
@@ -75,11 +80,37 @@ def make_maps(
     both = Embedding.cat([points, known])
     maps = []
     for name, (compared, distances) in wanted.items():
-        flat = flatten(_vectors(both.select(compared)), seed)
+        vectors = _vectors(both.select(compared))
+        flat = flatten(vectors, seed)
         own = distances[observed.mapped].double().numpy()
-        maps.append(Map(name, flat[: len(points)], flat[len(points) :], own))
+        near = _neighbors(vectors[: len(points)], _training_images(observed))
+        maps.append(Map(name, flat[: len(points)], flat[len(points) :], own, near))
         tell(1)
     return maps
+
+
+def _training_images(observed: Observed) -> NDArray[np.int64]:
+    """Points on the map that are images of known domains, not held out from training."""
+    known = torch.tensor([name in observed.branches for name in observed.domains])
+    rows = observed.mapped
+    inside = known[observed.domain[rows]] & ~observed.held_out[rows]
+    found: NDArray[np.int64] = inside.nonzero().flatten().numpy()
+    return found
+
+
+def _neighbors(vectors: NDArray[np.float64], among: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(M, up to 5), which of `among` lie nearest to each of (M, D), itself left out."""
+    from sklearn.neighbors import NearestNeighbors
+
+    if not len(among):
+        return np.zeros((len(vectors), 0), np.int64)
+    most = min(NEIGHBORS + 1, len(among))
+    search = NearestNeighbors(n_neighbors=most, algorithm="brute").fit(vectors[among])
+    found = among[search.kneighbors(vectors, return_distance=False)]
+    own = found == np.arange(len(vectors))[:, None]
+    own[~own.any(1), -1] = True  # of others the farthest goes
+    others: NDArray[np.int64] = found[~own].reshape(len(vectors), most - 1)
+    return others
 
 
 def flatten(points: NDArray[np.float64], seed: int) -> NDArray[np.float64]:

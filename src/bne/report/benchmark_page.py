@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.expectation import expectations
 from bne.benchmark.reference import AVERAGE, SUMMARIES
 from bne.benchmark.reference import tables as paper_tables
-from bne.benchmark.render import result_grid
-from bne.benchmark.tables import NONE, Cell, accuracy, accuracy_table
+from bne.benchmark.render import HEADS, result_grid
+from bne.benchmark.tables import NONE, Cell, Row, accuracy, accuracy_table
+from bne.inspection.intervals import quantile
 from bne.methods.method import find
 from bne.report.charts import rounded, stages, thinned
 from bne.report.look import PALETTE
@@ -33,32 +34,8 @@ if TYPE_CHECKING:
 NUMBERS = 200_000  # in all curves together, so that a page stays small
 FEWEST, MOST = 12, 100  # points of one curve
 DASHES = ("solid", "dash", "dot")
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "pentagon", "star")
 OF_A_RUN = ("method", "target", "seed", "sources")  # which the runs of a method differ in anyway
-
-
-@dataclass(frozen=True)
-class Lead:
-    """By how much the best method is better than another."""
-
-    other: str
-    average: Cell  # the other's
-    difference: Cell  # in points, of the seeds that both have
-
-    @property
-    def clear(self) -> bool:
-        """Whether its 95 % interval over seeds, Student's t, does not hold 0."""
-        return self.difference.clear
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Which method is best on average, by how much, and how sure that is."""
-
-    ranked: Sequence[str]  # the methods that have an average, the best first
-    absent: Sequence[str]  # those that have none yet
-    average: Cell  # the best one's
-    leads: Sequence[Lead]  # over the second best, and over the baseline
-    targets: int
 
 
 @dataclass(frozen=True)
@@ -70,7 +47,8 @@ class BenchmarkPage:
     found: Found
     records: Sequence[Record]  # of the runs that are finished
     data: Mapping[str, Any]  # for `benchmark.js`
-    verdicts: Mapping[Rule, Verdict]
+    rules: Sequence[Rule]
+    rows: Sequence[str]  # that were trained, without those that only lean
     expected: Mapping[Rule, Sequence[Expectation]]  # at a new domain; none under the oracle
     grids: Mapping[Rule, Grid]  # of accuracies
     latent: Grid | None  # of a table of the latent space
@@ -92,9 +70,6 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
         experiment: that the runs are of.
         found: its runs, with their records.
         failed: runs that have just failed.
-
-    Raises:
-        DataError: plotly is not installed.
     """
     records = [record for _, record in found if record is not None]
     recorded = {rule for record in records for rule in record.accuracy}
@@ -102,7 +77,6 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
     paper = paper_tables().get(experiment.name)
     beside = None if experiment.analysis else paper  # whose figures are no accuracies
     tables = {rule: accuracy_table(experiment.name, found, beside, rule) for rule in rules}
-    baseline = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
     grids = {} if experiment.analysis else {r: result_grid(experiment, found, [r]) for r in rules}
     settings = {item.row: flat(item.settings) for item, _ in found}
     keys = dict.fromkeys(key for own in settings.values() for key in own if key not in OF_A_RUN)
@@ -114,7 +88,8 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
         found=found,
         records=records,
         data=data,
-        verdicts={rule: verdict(table, baseline) for rule, table in tables.items()},
+        rules=rules,
+        rows=list(settings),
         expected={} if experiment.analysis else {r: expectations(found, [r]) for r in rules},
         grids=grids,
         latent=result_grid(experiment, found) if experiment.analysis else None,
@@ -133,29 +108,6 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
     return render("benchmark", content)
 
 
-def verdict(table: Table, baseline: str | None) -> Verdict:
-    """Which method is best on average.
-
-    Args:
-        table: of accuracy, under one rule.
-        baseline: the row to compare the best with besides the second best, if there is one.
-    """
-    averages = {row.name: row.cells[AVERAGE] for row in table.rows if AVERAGE in row.cells}
-    known = {name: cell.mean for name, cell in averages.items() if cell.mean is not None}
-    ranked = sorted(known, key=known.__getitem__, reverse=True)
-    absent = [name for name in averages if name not in known]
-    targets = len([column for column in table.columns if column not in SUMMARIES])
-    best = averages[ranked[0]] if ranked else Cell({}, 0)
-    others = dict.fromkeys([*ranked[1:2], *([baseline] if baseline in ranked[1:] else [])])
-    leads = []
-    for other in others:
-        theirs = averages[other]
-        common = sorted(best.values.keys() & theirs.values.keys())
-        gaps = {seed: best.values[seed] - theirs.values[seed] for seed in common}
-        leads.append(Lead(other, theirs, Cell(gaps, len(gaps))))
-    return Verdict(ranked, absent, best, leads, targets)
-
-
 def chart_data(found: Found, tables: Mapping[Rule, Table]) -> dict[str, Any]:
     """Plain numbers and texts for JSON.
 
@@ -163,8 +115,12 @@ def chart_data(found: Found, tables: Mapping[Rule, Table]) -> dict[str, Any]:
         found: the runs, with their records.
         tables: of accuracy, by rule.
     """
-    rows = list(dict.fromkeys(item.row for item, _ in found))
+    trained = dict.fromkeys(item.row for item, _ in found)
+    leaning = [row.name for table in tables.values() for row in table.rows if row.cells]
+    rows = list(trained | dict.fromkeys(leaning))
+    baseline = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
     targets = list(dict.fromkeys(item.target for item, _ in found))
+    seeds = len({item.recipe.seed for item, _ in found})
     finished = [(item, record) for item, record in found if record is not None]
     most = max(FEWEST, min(MOST, NUMBERS // (4 * len(finished) or 1)))
     kinds: list[list[Stage]] = []
@@ -179,13 +135,20 @@ def chart_data(found: Found, tables: Mapping[Rule, Table]) -> dict[str, Any]:
         places = {"method": rows.index(item.row), "target": targets.index(item.target)}
         kind = {"seed": item.recipe.seed, "stages": kinds.index(own)}
         runs.append({**places, **kind, **_lines(epochs, most)})
-    styles = [(PALETTE[n % len(PALETTE)], DASHES[n // len(PALETTE) % 3]) for n in range(len(rows))]
     return {
         "methods": [
-            {"name": name, "colour": colour, "dash": dash}
-            for name, (colour, dash) in zip(rows, styles, strict=True)
+            {
+                "name": name,
+                "color": PALETTE[number % len(PALETTE)],
+                "shape": SHAPES[number % len(SHAPES)],
+                "dash": DASHES[number % len(DASHES)],
+            }
+            for number, name in enumerate(rows)
         ],
+        "baseline": None if baseline is None else rows.index(baseline),
         "targets": targets,
+        "summaries": [HEADS[name] for name in SUMMARIES],
+        "quantiles": {count: quantile(count) for count in range(2, seeds + 1)},
         "figures": {rule: _figures(table, rows, targets) for rule, table in tables.items()},
         "stages": kinds,
         "runs": runs,
@@ -218,18 +181,13 @@ def _figures(table: Table, rows: Sequence[str], targets: Sequence[str]) -> list[
     return [
         [
             {
-                "mean": _short(cell.mean),
-                "error": _short(cell.error),
-                "seeds": [[seed, _short(value)] for seed, value in cell.values.items()],
+                "text": str(cell),
+                "planned": cell.planned,
+                "seeds": [[seed, round(value, 6)] for seed, value in cell.values.items()],
                 "paper": row.paper.get(column),
             }
             for column in (*targets, AVERAGE)
-            for cell in [row.cells[column]]
+            for cell in [row.cells.get(column, Cell({}, 0))]
         ]
-        for row in map(by_name.__getitem__, rows)
+        for row in (by_name.get(name, Row(name, {}, {})) for name in rows)
     ]
-
-
-def _short(value: float | None) -> float | None:
-    """All to the same digits: a mean of one seed lies where the seed does."""
-    return None if value is None else round(value, 3)

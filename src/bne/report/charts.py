@@ -1,4 +1,4 @@
-"""What charts show: plotly draws it on pages, matplotlib on paper."""
+"""What charts show: `charts.js` draws it on pages, matplotlib on paper."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from bne.report.look import thumbnails
+from bne.report.look import PALETTE, sheet
 from bne.words import ordinal
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ class Line:
     """A curve: a value a record, None where there is none; `dash` is "solid" or "dash"."""
 
     name: str
+    short: str
     colour: str
     dash: str
+    symbol: str
     y: Sequence[float | None]
 
 
@@ -81,28 +83,31 @@ def thinned(count: int, most: int) -> list[int]:
     return sorted({round(k * (count - 1) / (most - 1)) for k in range(most)})
 
 
-def curves(epochs: Sequence[Epoch], looks: Mapping[str, Look]) -> Curves:
+def curves(epochs: Sequence[Epoch], looks: Mapping[str, Look], unseen: str = "unseen") -> Curves:
     """The loss, and the accuracy on every domain.
 
     Args:
         epochs: at least one, all of the same domains.
         looks: of the domains, by name.
+        unseen: what the target is called.
     """
     first = epochs[0]
 
-    def line(name: str, domain: str, dash: str, scores: Iterable[Score]) -> Line:
-        return Line(name, looks[domain].colour, dash, rounded(score.accuracy for score in scores))
+    def line(domain: str, note: str, dash: str, scores: Iterable[Score]) -> Line:
+        values = rounded(score.accuracy for score in scores)
+        look = looks[domain]
+        return Line(f"{domain} ({note})", domain, look.colour, dash, look.symbol, values)
 
     sources = [
-        line(f"{domain}, held-out images", domain, "solid", (e.validation[domain] for e in epochs))
+        line(domain, "held out", "solid", (e.validation[domain] for e in epochs))
         for domain in first.validation
     ]
-    note = "target, not used for choosing"
+    note = f"{unseen}; nothing is chosen by it"
     targets = [
-        line(f"{domain}, {note}", domain, "dash", (e.target[domain] for e in epochs))
-        for domain in first.target
+        line(domain, note, "dash", (e.target[domain] for e in epochs)) for domain in first.target
     ]
-    loss = Line("loss", "#333333", "solid", rounded(epoch.loss for epoch in epochs))
+    losses = rounded(epoch.loss for epoch in epochs)
+    loss = Line("loss", "loss", PALETTE[0], "solid", "circle", losses)
     return Curves(stages(epochs), [loss], [*sources, *targets])
 
 
@@ -143,8 +148,8 @@ def map_data(analysis: Analysis, looks: Mapping[str, Look]) -> dict[str, Any]:
         analysis: with at least one map.
         looks: of the domains, by name.
     """
-    numbers = [point.number for point in analysis.points]
-    observed = analysis.observed
+    observed, points = analysis.observed, analysis.points
+    places = {name: place for place, name in enumerate(observed.classes)}
     return {
         "maps": [
             {
@@ -152,22 +157,23 @@ def map_data(analysis: Analysis, looks: Mapping[str, Look]) -> dict[str, Any]:
                 **dict(zip("xy", _columns(one.images), strict=True)),
                 **dict(zip(("dx", "dy"), _columns(one.domains), strict=True)),
                 "distances": [[float(f"{value:.3g}") for value in row] for row in one.distances],
+                "neighbors": one.neighbors.tolist(),
             }
             for one in analysis.maps
         ],
-        "points": [
-            {
-                "name": point.name,
-                "domain": observed.domains.index(point.domain),
-                "truth": point.truth,
-                "answer": point.answer,
-                "weights": [round(weight, 3) for weight in point.weights.values()],
-            }
-            for point in analysis.points
-        ],
-        "thumbnails": thumbnails(analysis.prepared, numbers, MAP_SIDE, MAP_BUDGET),
+        "points": {
+            "name": [point.name for point in points],
+            "domain": [observed.domains.index(point.domain) for point in points],
+            "truth": [places[point.truth] for point in points],
+            "answer": [places[point.answer] for point in points],
+            "confidence": [round(point.confidence, 3) for point in points],
+            "weights": [[round(weight, 3) for weight in p.weights.values()] for p in points],
+        },
+        "sheet": sheet(analysis.prepared, [point.number for point in points], MAP_SIDE, MAP_BUDGET),
+        "classes": observed.classes,
         "domains": [looks[name] for name in observed.domains],
         "branches": [looks[name] for name in observed.branches],
+        "palette": PALETTE,
         "chosen": analysis.chosen,
         "bars": BARS,
     }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import base64
 import io
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import isqrt
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
+    from PIL.Image import Image
     from torch import Tensor
 
     from bne.data.cache import PreparedImages
@@ -20,6 +22,7 @@ SEEN = (("o", "circle"), ("s", "square"), ("p", "pentagon"))
 UNSEEN = (("^", "triangle-up"), ("D", "diamond"), ("v", "triangle-down"))
 SIDES = (128, 96, 72, 56, 40, 28, 20)  # of thumbnails
 QUALITY = 72
+LARGEST_JPEG = 16_384  # pixels to a side that browsers draw
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Look:
         name: of the domain.
         colour: as #RRGGBB.
         marker: matplotlib's name of its shape.
-        symbol: plotly's name of the same shape.
+        symbol: name of the same shape in `charts.js`.
         seen: whether the model was trained on it.
     """
 
@@ -73,6 +76,35 @@ def thumbnails(
     return found
 
 
+def sheet(
+    prepared: PreparedImages, numbers: Sequence[int], largest: int, budget: int
+) -> dict[str, Any]:
+    """The same on one JPEG, row by row: thousands take little more than their pixels.
+
+    Returns:
+        `href`, the address that holds it; `side` of an image in pixels, and `columns`.
+    """
+    from PIL import Image
+
+    columns = max(1, isqrt(len(numbers) - 1) + 1)
+    largest = min(largest, max(SIDES[-1], *prepared.pixels.shape[1:3]))
+    found = {"href": "", "side": SIDES[-1], "columns": columns}
+    for side in (side for side in SIDES if side <= largest):
+        if side * columns > LARGEST_JPEG:
+            continue
+        whole = Image.new("RGB", (side * columns, side * -(-len(numbers) // columns)), "white")
+        for place, number in enumerate(numbers):
+            one = _image(prepared.pixels[number])
+            one.thumbnail((side, side))
+            row, column = divmod(place, columns)
+            corner = column * side + (side - one.width) // 2, row * side + (side - one.height) // 2
+            whole.paste(one, corner)
+        found = {"href": _address(whole, "JPEG"), "side": side, "columns": columns}
+        if len(str(found["href"])) <= budget:
+            break
+    return found
+
+
 def picture(pixels: Tensor, side: int | None = None) -> str:
     """An image, (H, W, C) uint8, as an address that holds it; of many channels the first is shown.
 
@@ -80,15 +112,19 @@ def picture(pixels: Tensor, side: int | None = None) -> str:
         pixels: of the image.
         side: of a JPEG, in pixels at most; without it, a PNG of every pixel.
     """
+    image = _image(pixels)
+    if side is not None:
+        image.thumbnail((side, side))
+    return _address(image, "PNG" if side is None else "JPEG")
+
+
+def _image(pixels: Tensor) -> Image:
     from PIL import Image
 
-    shown = pixels if pixels.shape[2] == 3 else pixels[..., 0]
-    image = Image.fromarray(shown.numpy())
+    return Image.fromarray((pixels if pixels.shape[2] == 3 else pixels[..., 0]).numpy())
+
+
+def _address(image: Image, form: str) -> str:
     buffer = io.BytesIO()
-    if side is None:
-        image.save(buffer, "PNG")
-    else:
-        image.thumbnail((side, side))
-        image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-    kind = "png" if side is None else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    image.save(buffer, form, **({"quality": QUALITY, "optimize": True} if form == "JPEG" else {}))
+    return f"data:image/{form.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -62,9 +62,6 @@ def write_page(
         held_out: images that new ones are compared with.
         examples: names of images, and functions that read their bytes, by what they are.
         way: how the model's images are prepared: their range and channels are shown.
-
-    Raises:
-        DataError: plotly is not installed.
     """
     shown = replace(way, size=SIDE, fit="letterbox")
     pictures = {

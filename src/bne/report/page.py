@@ -13,7 +13,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bne.benchmark.tables import signed
-from bne.errors import DataError
 from bne.report.charts import BARS, heaviest, mean_percent, percent
 from bne.report.look import picture
 from bne.training.scores import RULES, UNTESTED, pooled
@@ -32,9 +31,6 @@ def render(template: str, content: object) -> str:
     Args:
         template: its name.
         content: a dataclass, whose fields the template knows by name.
-
-    Raises:
-        DataError: The page has charts, and plotly, which draws them, is not installed.
     """
     return _templates().get_template(f"{template}.html.jinja").render(vars(content))
 
@@ -54,29 +50,16 @@ def _templates() -> Environment:
     numbers = (heaviest, mean_percent, percent, picture, pooled)
     found.filters |= {function.__name__: function for function in (*words, *numbers)}
     found.filters |= {"digit": "{:.1f}".format, "file_name": lambda path: Path(path).name}
+    found.filters["unbroken"] = lambda text: text.replace(" %", "\u00a0%")
     found.filters["named"] = lambda keys, names: [names[key] for key in keys]
     found.globals |= {"BARS": BARS, "RULES": RULES, "UNTESTED": UNTESTED}
-    found.globals |= {"chart_library": chart_library, "file": _file}
+    found.globals["file"] = _file
     return found
 
 
 def _file(name: str) -> Markup:
     """A script or style of ours, as it is."""
     return Markup((resources.files("bne.report") / "templates" / name).read_text("utf-8"))  # noqa: S704
-
-
-def chart_library() -> Markup:
-    """The script that draws the charts of pages.
-
-    Raises:
-        DataError: plotly, which has it, is not installed.
-    """
-    try:
-        from plotly.offline.offline import get_plotlyjs
-    except ModuleNotFoundError:
-        message = "plotly is not installed; pip install 'bne[report]' brings it."
-        raise DataError(message) from None
-    return Markup(get_plotlyjs())  # noqa: S704
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

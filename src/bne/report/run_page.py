@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from bne.methods.method import find
 from bne.report import charts, figures
+from bne.report.answer import find_lead, findings, unseen
 from bne.report.look import looks, thumbnails
 from bne.report.page import environment_texts, render, value_text
 from bne.training.files import write_json, write_text
 from bne.training.folder import NO_NETWORK, NO_RUN
-from bne.training.scores import choose, mean_accuracy
+from bne.training.scores import choose
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from bne.inspection.analysis import Analysis
     from bne.inspection.examples import Example
+    from bne.report.answer import Lead
     from bne.report.charts import Curves, Scores
     from bne.report.look import Look
     from bne.training.events import Epoch
@@ -41,7 +43,9 @@ class RunPage:
     sources: Sequence[str]  # the domains trained on
     sentence: str  # the paper's on the method
     chosen: Mapping[Rule, Epoch]  # the epochs that count, by the rule that chooses them
-    source_accuracy: float | None  # of the last one on held-out images, mean over domains
+    lead: Lead | None  # the answer
+    unseen: str  # what the target is called
+    findings: Sequence[str]  # what the analysis tells, in sentences
     curves: Curves | None
     marked: Mapping[str, str]  # the domains with whether the network was trained on them
     answers: Mapping[str, Scores]  # by what gives the answer
@@ -68,9 +72,6 @@ def write_report(
 
     Returns:
         What was written.
-
-    Raises:
-        DataError: plotly is not installed.
     """
     content = run_page(analysis, training)
     written = [folder / "index.html"]
@@ -106,7 +107,6 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
         title = f"{analysis.info.method} on {', '.join(analysis.observed.domains)}"
     left_out = [NO_RUN] if training is None else [*training.left_out]
     left_out += [NO_NETWORK] if analysis is None else analysis.numbers["left_out"]
-    held_out = chosen["last"].validation if chosen else {}
     styles = _looks(analysis, epochs)
     answers = charts.answers(analysis.numbers["accuracy"]) if analysis else {}
     environment = dict(training.environment) if training else {}
@@ -119,8 +119,10 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
         sources=_sources(analysis, training),
         sentence=sentence,
         chosen=chosen,
-        source_accuracy=mean_accuracy(held_out) if held_out else None,
-        curves=charts.curves(epochs, styles) if epochs else None,
+        lead=find_lead(analysis, training, styles),
+        unseen=unseen(training),
+        findings=findings(analysis) if analysis else [],
+        curves=charts.curves(epochs, styles, unseen(training)) if epochs else None,
         marked={d: f"{d} ({'seen' if look.seen else 'unseen'})" for d, look in styles.items()},
         answers=answers,
         charts=_charts(analysis, styles) | {"answers": answers} if analysis else {},

@@ -1,36 +1,25 @@
 "use strict";
 // Windows of watched images, one after another.
 (() => {
-  const { plain, axis } = charts;
   const { windows, alarm, looks } = charts.data("monitor-data");
   const timed = windows.every((one) => one.begin);
-  const x = windows.map((one) => (timed ? one.begin : one.first + one.images));
+  const x = windows.map((one) => (timed ? Date.parse(one.begin.replace(" ", "T")) : one.first + one.images));
   const names = [...new Set(windows.map((one) => one.nearest))];
-  const hover = (one) => `images ${one.first + 1}–${one.first + one.images}` +
-    (one.begin ? `, ${one.begin}` : "") + `<br>nearest: ${plain(one.nearest)}` +
-    `<br>p-value ${one.p_value.toPrecision(2)}${one.alarm ? ", <b>alarm</b>" : ""}`;
-  const draw = (id, value, title, extra) => {
-    const line = { type: "scatter", mode: "lines", x, y: windows.map(value), hoverinfo: "skip",
-      line: { color: "#999", width: 1 }, showlegend: false };
-    const dots = names.map((name) => {
-      const own = windows.map((one, at) => [one, at]).filter(([one]) => one.nearest === name);
-      return { type: "scatter", mode: "markers", name: plain(name), x: own.map(([, at]) => x[at]),
-        y: own.map(([one]) => value(one)), text: own.map(([one]) => hover(one)),
-        hovertemplate: "%{text}<extra></extra>",
-        marker: { size: own.map(([one]) => (one.alarm ? 11 : 7)), color: looks[name].colour,
-          symbol: own.map(([one]) => (one.alarm ? "x" : looks[name].symbol)) } };
-    });
-    const { yaxis, ...rest } = extra;
-    return Plotly.newPlot(document.getElementById(id), [line, ...dots], charts.layout({
-      xaxis: axis({ title: { text: timed ? "time" : "images", standoff: 6 } }),
-      yaxis: axis({ title: { text: title, standoff: 6 }, automargin: true, ...yaxis }),
-      legend: { orientation: "h", y: -0.25 }, showlegend: true, ...rest }), charts.config);
+  const told = (one) => `images ${one.first + 1}–${one.first + one.images}` + (one.begin ? `, ${one.begin}` : "")
+    + `\nnearest: ${one.nearest}\np-value ${one.p_value.toPrecision(2)}${one.alarm ? ", alarm" : ""}`;
+  const every = Math.ceil(windows.length / (charts.narrow.matches ? 3 : 5));
+  const times = windows.flatMap((one, at) => (at % every ? [] : [{ at: x[at], text: one.begin?.slice(5, 16) }]));
+  const draw = (id, value, axis, extra) => {
+    const dots = windows.map((one, at) => ({ kind: "point", x: x[at], y: value(one), text: told(one), color: looks[one.nearest].colour,
+      shape: one.alarm ? "cross" : looks[one.nearest].symbol, size: one.alarm ? 6 : 4 }));
+    const line = { kind: "line", x, y: windows.map(value), color: "var(--muted)", width: 1 };
+    charts.show(document.getElementById(id), { marks: [...extra, line, ...dots.filter((one) => one.y !== null)],
+      x: { title: timed ? "time" : "images", ...(timed && { ticks: times }) }, y: axis,
+      legend: [...names.map((name) => ({ name: `nearest to ${charts.short(name)}`, color: looks[name].colour, shape: looks[name].symbol })),
+        { name: "alarm", color: "var(--text)", shape: "cross" }] });
   };
-  const limit = { type: "line", xref: "paper", x0: 0, x1: 1, y0: alarm, y1: alarm,
-    line: { color: "#b03a00", width: 1, dash: "dash" } };
-  Promise.all([
-    draw("chart-far", (one) => one.farther, "times as far", { yaxis: { rangemode: "tozero" } }),
-    draw("chart-chance", (one) => Math.max(one.p_value, 1e-12), "p-value",
-      { yaxis: { type: "log", range: [-12.3, 0.3], exponentformat: "power" }, shapes: [limit] }),
-  ]).then(() => document.body.classList.add("ready"));
+  draw("chart-far", (one) => one.farther, { title: "times as far", zero: true }, []);
+  draw("chart-chance", (one) => Math.max(one.p_value, 1e-12), { title: "p-value", log: true, range: [5e-13, 2] },
+    [{ kind: "rule", at: "y", value: alarm, color: "var(--wrong)", name: "limit" }]);
+  document.body.classList.add("ready");
 })();

@@ -1,108 +1,106 @@
 "use strict";
-// The curves of a run, and what its network does with images.
+// How well each domain is classified, how training went, and what the network does with images.
 (() => {
-  const { plain, short, axis } = charts;
+  const { short, mean, sum, show, heat } = charts;
   const blue = "#0072B2", orange = "#E69F00";
-  const drawn = [];
-  const draw = (id, traces, layout) => {
-    const plot = document.getElementById(id);
-    if (layout.height) plot.style.height = layout.height + "px";
-    drawn.push(Plotly.newPlot(plot, traces, charts.layout(layout), charts.config));
-  };
+  const box = (id) => document.getElementById(id);
   const percent = (score) => 100 * score.correct / score.images;
-  const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
-  const names = (texts, extra) => axis({ tickvals: texts.map((_, at) => at),
-    ticktext: texts.map((text) => plain(short(text))), automargin: true, showgrid: false, ...extra });
-  const down = { autorange: "reversed" };
+  const named = (texts, extra) => ({ ticks: texts.map((text, at) => ({ at, text: short(text) })), range: [-0.5, texts.length - 0.5], ...extra });
+
+  const lead = charts.data("lead-data");
+  if (lead) {
+    const marks = lead.chance === null ? [] : [{ kind: "rule", at: "x", value: lead.chance, name: "chance", low: true }];
+    lead.domains.forEach((one, y) => {
+      marks.push({ kind: "segment", x0: one.low, x1: one.high, y0: y, y1: y, color: one.look.colour, width: 3 });
+      marks.push({ kind: "point", x: one.accuracy, y, color: one.look.colour, shape: one.look.symbol, size: 7,
+        text: `${one.name}: ${one.accuracy.toFixed(1)} % of ${one.images} images\n95 % interval ${one.low.toFixed(1)} to ${one.high.toFixed(1)}` });
+    });
+    show(box("chart-lead"), { marks, height: 70 + 34 * lead.domains.length, x: { title: "accuracy, %, with its 95 % interval", range: [0, 101], grid: true },
+      y: named(lead.domains.map((one) => one.name), { down: true, grid: false }) });
+  }
 
   const curves = charts.data("curve-data");
   for (const [name, title] of curves ? [["loss", "loss"], ["accuracy", "accuracy, %"]] : []) {
-    const lines = curves[name].map((line) => (
-      { ...line, x: line.y.map((_, i) => i + 1), stages: curves.stages }));
-    drawn.push(charts.curves(document.getElementById("curve-" + name), lines, curves.stages, title, {
-      showlegend: lines.length > 1, legend: { orientation: "h", y: -0.25, maxheight: 0.25 } }));
+    const marks = charts.stageMarks(curves.stages);
+    for (const line of curves[name]) {
+      const x = line.y.map((_, i) => i + 1);
+      marks.push({ kind: "line", x, y: line.y, color: line.colour, dash: line.dash, shape: line.symbol, label: curves[name].length > 1 ? short(line.short) : "",
+        texts: x.map((place, i) => `${line.name}\nepoch ${place}, ${charts.stageAt(curves.stages, place)}: ${line.y[i]}`) });
+    }
+    show(box("curve-" + name), { marks, x: { title: "epoch", whole: true, range: [0.4, curves.stages.at(-1).last + 0.6] }, y: { title } });
   }
 
   // Percents, each with the text that pointing at it shows.
-  function matrix(id, rows, columns, values, hover, top, extra) {
-    const named = Math.max(rows.length, columns.length) <= 40;
-    const many = Math.max(rows.length, columns.length) > 12;
-    const ticks = (texts, more) => names(named ? texts : [], { tickfont: { size: many ? 9 : 12 }, ...more });
-    const height = extra.height ?? (named && many ? 120 + 13 * rows.length : undefined);
-    draw(id, [{ type: "heatmap", z: values, zmin: 0, zmax: top, colorscale: "Cividis", showscale: false,
-      xgap: many ? 0 : 1, ygap: many ? 0 : 1, text: hover, hovertemplate: "%{text}<extra></extra>",
-      ...(!many && { texttemplate: "%{z:.0f}" }) }],
-    { xaxis: ticks(columns, { title: { text: extra.x, standoff: 6 }, tickangle: many ? -90 : -35 }),
-      yaxis: ticks(rows, { title: { text: extra.y, standoff: 6 }, ...down }), margin: { l: 44, r: 10, t: 10, b: 50 },
-      ...(height && { height }) });
+  function matrix(id, rows, columns, values, told, top, titles, height) {
+    const many = Math.max(rows.length, columns.length) > 12, marks = [];
+    const wide = box(id).clientWidth;
+    if (rows.length * columns.length > 1600) {
+      const canvas = document.createElement("canvas");
+      [canvas.width, canvas.height] = [columns.length, rows.length];
+      const pen = canvas.getContext("2d");
+      values.forEach((row, r) => row.forEach((value, c) => { pen.fillStyle = `rgb(${heat(value / top)})`; pen.fillRect(c, r, 1, 1); }));
+      marks.push({ kind: "image", x0: -0.5, x1: columns.length - 0.5, y0: -0.5, y1: rows.length - 0.5, href: canvas.toDataURL() });
+    } else {
+      values.forEach((row, r) => row.forEach((value, c) => {
+        const color = `rgb(${heat(value / top)})`, gap = many ? 0.5 : 0.48;
+        marks.push({ kind: "bar", x0: c - gap, x1: c + gap, y0: r - gap, y1: r + gap, color, text: told(r, c),
+          ...(!many && wide / columns.length > 30 && { inside: value.toFixed(0), ink: value > 0.55 * top ? "#000" : "#fff" }) });
+      }));
+    }
+    const names = (texts) => named(texts.length <= 40 ? texts : [], { range: [-0.5, texts.length - 0.5], grid: false });
+    show(box(id), { marks, x: { ...names(columns), title: titles[0] }, y: { ...names(rows), title: titles[1], down: true },
+      ...(height ? { height } : rows.length > 12 && rows.length <= 40 && { height: 120 + 14 * rows.length }) });
   }
 
-  function bars(id, layers, values, colour, chance) {
-    draw(id, [{ type: "bar", orientation: "h", x: values, y: layers.map((_, at) => at),
-      marker: { color: colour }, text: layers.map(plain),
-      textposition: "none", hovertemplate: "%{text}: %{x:.1f} %<extra></extra>" }],
-    { height: 90 + 20 * layers.length, yaxis: names(layers, down),
-      xaxis: axis({ title: { text: "%" }, ...(chance !== undefined && { range: [0, 102] }) }),
-      shapes: chance ? [{ type: "line", yref: "paper", y0: 0, y1: 1, x0: chance, x1: chance,
-        line: { color: "#333", width: 1, dash: "dash" } }] : [] });
+  function bars(id, layers, values, color, chance) {
+    const marks = values.map((value, y) => ({ kind: "bar", x0: 0, x1: value, y0: y - 0.36, y1: y + 0.36, color, text: `${layers[y]}: ${value.toFixed(1)} %` }));
+    if (chance) marks.push({ kind: "rule", at: "x", value: chance, name: "chance", low: true });
+    show(box(id), { marks, height: 70 + 20 * layers.length, y: named(layers, { down: true, grid: false }),
+      x: { title: "%", grid: true, zero: true, ...(chance !== undefined && { range: [0, 102] }) } });
   }
 
   const data = charts.data("chart-data");
   if (data) {
     if (data.similarity_share) {
-      const rows = Object.keys(data.similarity_share);
-      const columns = Object.keys(data.similarity_share[rows[0]]);
+      const rows = Object.keys(data.similarity_share), columns = Object.keys(data.similarity_share[rows[0]]);
       const values = rows.map((row) => columns.map((name) => 100 * data.similarity_share[row][name]));
-      const hover = rows.map((row, r) => columns.map((name, c) =>
-        `${plain(row)} to ${plain(name)}: ${values[r][c].toFixed(1)} %`));
-      matrix("chart-similarity", rows, columns, values, hover,
-        Math.max(100 / columns.length, ...values.flat()),
-        { x: "known domain", y: "images of", height: 140 + 40 * rows.length });
+      matrix("chart-similarity", rows, columns, values, (r, c) => `${rows[r]} to ${columns[c]}: ${values[r][c].toFixed(1)} %`,
+        Math.max(100 / columns.length, ...values.flat()), ["known domain", "images of"], 110 + 40 * rows.length);
     }
 
     const answers = Object.keys(data.answers);
-    const below = 56 + (charts.narrow.matches ? 22 : 8) * data.domains.length;
-    draw("chart-answers", data.domains.map((domain) => ({
-      type: "scatter", mode: "markers", name: plain(short(domain.name)), y: answers.map((_, at) => at),
-      x: answers.map((answer) => percent(data.answers[answer][domain.name])),
-      text: answers.map((answer) => plain(answer + ", images of " + domain.name)),
-      hovertemplate: "%{text}: %{x:.1f} %<extra></extra>",
-      marker: { color: domain.colour, symbol: domain.symbol, size: 9,
-        line: { color: "#333", width: 0.5 } } })),
-    { height: below + 30 + 30 * answers.length,
-      yaxis: names(answers, { ...down, showgrid: true }), xaxis: axis({ title: { text: "accuracy, %" } }),
-      margin: { l: 44, r: 10, t: 10, b: below }, showlegend: true, legend: { orientation: "h", y: 0, yref: "container", yanchor: "bottom" } });
+    const marks = data.domains.flatMap((domain) => answers.map((answer, y) => {
+      const x = percent(data.answers[answer][domain.name]);
+      return { kind: "point", x, y, color: domain.colour, shape: domain.symbol, text: `${answer}, images of ${domain.name}: ${x.toFixed(1)} %` };
+    }));
+    show(box("chart-answers"), { marks, height: 90 + 20 * Math.ceil(data.domains.length / 3) + 28 * answers.length,
+      x: { title: "accuracy, %", grid: true }, y: named(answers, { down: true }),
+      legend: data.domains.map((domain) => ({ name: short(domain.name), color: domain.colour, shape: domain.symbol })) });
 
     if (data.layers) {
       const layers = Object.keys(data.layers);
-      const own = layers.map((layer) => Object.values(data.layers[layer].domain_accuracy).map(percent));
       bars("chart-share", layers, layers.map((layer) => 100 * data.layers[layer].share), blue);
-      bars("chart-domains", layers, own.map(mean), orange, data.branches > 1 ? 100 / data.branches : 0);
+      bars("chart-domains", layers, layers.map((layer) => mean(Object.values(data.layers[layer].domain_accuracy).map(percent))), orange,
+        data.branches > 1 ? 100 / data.branches : 0);
     }
 
     Object.values(data.reliability).forEach((bins, number) => {
-      const x = bins.map((bin) => 100 * bin.confidence);
-      const y = bins.map((bin) => 100 * bin.accuracy);
       const most = Math.max(...bins.map((bin) => bin.images));
-      draw("calibration-" + number, [
-        { type: "scatter", mode: "lines", x: [0, 100], y: [0, 100], hoverinfo: "skip",
-          line: { color: "#888", width: 1, dash: "dash" } },
-        { type: "bar", x, y, width: 4, hoverinfo: "skip", marker: { color: blue, opacity: 0.35 } },
-        { type: "scatter", mode: "markers", x, y, customdata: bins.map((bin) => bin.images),
-          hovertemplate: "confidence %{x:.1f} %, accuracy %{y:.1f} %, images: %{customdata}<extra></extra>",
-          marker: { color: blue, size: bins.map((bin) => 4 + 10 * Math.sqrt(bin.images / most)) } },
-      ], { showlegend: false, margin: { l: 44, r: 16, t: 10, b: 40 }, xaxis: axis({ title: { text: "confidence, %" }, range: [0, 102] }),
-        yaxis: axis({ title: { text: "accuracy, %", standoff: 6 }, range: [0, 102] }) });
+      const own = bins.map((bin) => [100 * bin.confidence, 100 * bin.accuracy, bin.images]);
+      show(box("calibration-" + number), { marks: [
+        { kind: "segment", x0: 0, x1: 100, y0: 0, y1: 100, color: "var(--muted)", width: 1, dash: "dash" },
+        ...own.map(([x, y]) => ({ kind: "bar", x0: x - 2, x1: x + 2, y0: 0, y1: y, color: blue, opacity: 0.35 })),
+        ...own.map(([x, y, images]) => ({ kind: "point", x, y, color: blue, shape: "circle", size: 2 + 5 * Math.sqrt(images / most),
+          text: `confidence ${x.toFixed(1)} %, accuracy ${y.toFixed(1)} %, images: ${images}` })),
+      ], x: { title: "confidence, %", range: [0, 102] }, y: { title: "accuracy, %", range: [0, 102] } });
     });
 
     Object.values(data.confusion).forEach((counts, number) => {
-      const sums = counts.map((row) => Math.max(1, row.reduce((sum, count) => sum + count, 0)));
+      const sums = counts.map((row) => Math.max(1, sum(row)));
       const values = counts.map((row, r) => row.map((count) => 100 * count / sums[r]));
-      const hover = counts.map((row, r) => row.map((count, c) =>
-        `${plain(data.classes[r])}, seen as ${plain(data.classes[c])}: ${count} of ${sums[r]}`));
-      matrix("confusion-" + number, data.classes, data.classes, values, hover, 100,
-        { x: "seen as", y: "true class" });
+      matrix("confusion-" + number, data.classes, data.classes, values,
+        (r, c) => `${data.classes[r]}, seen as ${data.classes[c]}: ${counts[r][c]} of ${sums[r]}`, 100, ["seen as", "true class"]);
     });
   }
-  Promise.all(drawn).then(() => document.body.classList.add("ready"));
+  document.body.classList.add("ready");
 })();
