@@ -37,6 +37,8 @@ def test_json_has_what_training_found(data: Path, trained: Trained, folder: str)
     found = photo["prediction"]["all classes"]
     assert found.items() >= score.items()
     assert found["low"] <= found["accuracy"] <= found["high"]
+    same = report["measures"]["domains"]["photo"]["accuracy"]
+    assert (same["low"], same["high"]) == (found["low"], found["high"])
     assert list(photo["branch art"]) == ["all classes", "cat", "dog"]
 
 

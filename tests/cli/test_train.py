@@ -264,6 +264,7 @@ def test_without_a_target_every_domain_is_trained_on_and_the_model_can_be_used(
     said = bne(*command)
     folder = here / "runs" / "default-bne-all-0"
     assert UNTESTED in said.out
+    assert f"bne benchmark --data {data}" in said.out
     assert LABELS["oracle"] not in said.out
     result = bne(*command, "--json").json  # of the finished run, which is read
     assert (result["note"], result["target_images"]) == (UNTESTED, "none")

@@ -136,7 +136,7 @@ def test_a_row_without_a_group_is_named(tmp_path: Path) -> None:
     [
         ("case(.)", "'case(.)' matches no file name, not that of a/0/patient000_0.png"),
         ("patient00(0)", "matches 4 of 8 file names, not that of a/0/patient001_0.png"),
-        ("patient", "puts all images of a domain into one group"),
+        ("patient", "puts all images of a into one group"),
         (".*", "puts every image into a group of its own"),
         ("patient(", "is no regular expression"),
     ],

@@ -13,6 +13,7 @@ from bne.data.images import pixels
 from bne.data.sources import open_images
 from bne.deploy.pictures import find_pictures
 from bne.deploy.predict import predict
+from bne.deploy.rows import choose_columns
 from bne.errors import SettingsError
 from bne.inspection.observe import observe
 from bne.training.folder import read_training
@@ -110,6 +111,10 @@ def test_images_of_one_domain_share_their_statistics(runs: Runs, method: str) ->
     assert not np.allclose(logits, alone.seen.logits, rtol=1e-3)
     if method == "bne":
         assert (found.weights == found.weights[0]).all()
+        assert found.unusual is parts[0].answers.unusual is None
+        assert "unusual" not in choose_columns(model.info, None, 1, one_domain=True)
+        with pytest.raises(SettingsError, match="one domain"):
+            choose_columns(model.info, ["unusual"], 1, one_domain=True)
     one = model.predict(files[0], one_domain=True).seen.logits
     np.testing.assert_allclose(one, alone.seen.logits[:1], rtol=1e-4, atol=1e-5)
 

@@ -28,6 +28,7 @@ def images():
             {"method": "bne-pseudo", "options": {"clusters": 99}},
             r"options\.clusters is 99, but there are 54 images to train on; ask for fewer",
         ),
+        ({"options": {"nearest": 4}}, r"options\.nearest is 4, but there are 3 branches"),
         ({"size": 11}, "resized to 10 pixels are too small for a crop of 11"),
         ({"train": Phase(0)}, r"train\.epochs is 0"),
         ({"per_domain": 3, "accumulate": 2}, "accumulate=2"),

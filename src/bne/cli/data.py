@@ -141,7 +141,7 @@ def prepare(
         raise SettingsError(f"--fit {fit} is unknown; give {' or '.join(get_args(Fit))}.")
     way = Way(size, cast("Fit", fit), _window(values), channels)
     prepared = common.prepare(open_images(path), path, cache, way, skip_bad=skip_bad, show=True)
-    prepared.tally.check(prepared.window)
+    prepared.check_range()
     report = {
         "folder": str(prepared.folder),
         "images": len(prepared),

@@ -129,7 +129,8 @@ def predict(
         check_one_domain(opened)
     if known.expected:
         typer.echo(known.expected["sentence"], err=True)
-    wanted = rows.choose_columns(known, common.parse_names(columns) if columns else None, top)
+    asked = common.parse_names(columns) if columns else None
+    wanted = rows.choose_columns(known, asked, top, one_domain=one_domain)
     places = any(name in rows.PLACES for name in wanted)
     # A bar on the same screen as rows must be of their console.
     console = Console(stderr=not sys.stdout.isatty(), highlight=False, markup=False)

@@ -109,12 +109,14 @@ def show_run(run: "TrainedRun", data: Path, as_json: bool) -> None:
     if there:
         console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
         folder, images = quote(str(run.folder)), quote(str(data))
-        console.print(
-            f"Finished in {duration(result.seconds)}. Next:\n"
-            f"  bne analyze {folder} --data {images}\n"
-            f"  bne predict {folder} IMAGES",
-            soft_wrap=True,
-        )
+        untested = [f"bne benchmark --data {images}"] if result.target_images == "none" else []
+        lines = [
+            f"Finished in {duration(result.seconds)}. Next:",
+            *untested,
+            f"bne analyze {folder} --data {images}",
+            f"bne predict {folder} IMAGES",
+        ]
+        console.print("\n  ".join(lines), soft_wrap=True)
     else:
         console.print(
             f"The network is no longer in {model}; to have it again, remove "

@@ -28,7 +28,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from bne.data.decoding import UNREADABLE, decode_to_file, digest_all, in_threads, problem_of
-from bne.data.images import Way
+from bne.data.images import Way, read
 from bne.data.values import Tally
 from bne.errors import DataError, SettingsError
 from bne.words import readable_size
@@ -80,6 +80,15 @@ class PreparedImages:
     def notes(self) -> tuple[str, ...]:
         """What one should know of the range of values, in sentences."""
         return self.tally.notes(self.window)
+
+    def check_range(self) -> None:
+        """Refuses a range that clips more than 1 % of the values.
+
+        Raises:
+            DataError: It does; the message names an image.
+        """
+        each = ((f.name, Tally.of(read(f.read(), f.name), self.window)) for f in self.images.files)
+        self.tally.check(self.window, each)
 
     @cached_property
     def labels(self) -> Tensor:

@@ -148,7 +148,7 @@ def check(
     counts = _count(images)
     clipped = []
     try:
-        tally.check(window)
+        tally.check(window, ((name, look.tally) for name, look in seen.items()))
     except DataError as error:
         clipped.append(str(error))
     errors = [

@@ -429,6 +429,7 @@ def _check_telling(images: ImageSet, pattern: str, found: Sequence[str]) -> None
         )
     if count == len({file.domain for file in images.files}):
         raise SettingsError(
-            f"group '{pattern}' puts all images of a domain into one group; put parentheses around "
-            r"what tells groups apart, as in patient(\d+)."
+            f"group '{pattern}' puts all images of {images.domains[images.files[0].domain]} into "
+            "one group, as it does in every domain; put parentheses around what tells groups "
+            r"apart, as in patient(\d+)."
         )

@@ -113,17 +113,27 @@ class Tally(NamedTuple):
     def __add__(self, other: Tally) -> Tally:  # type: ignore[override]
         return Tally(*map(sum, zip(self, other, strict=True)))
 
-    def check(self, window: Window | None) -> None:
+    def check(self, window: Window | None, each: Iterable[tuple[str, Tally]]) -> None:
         """Refuses a window that clips more than 1 % of the values.
 
+        Args:
+            window: the values that become black and white.
+            each: names of the images, each with what it loses by itself; read if it is refused.
+
         Raises:
-            DataError: It does; the message says the share.
+            DataError: It does; the message says the share, and an image that loses more than 1 %.
         """
-        if window is not None and self.clipped > MOST_CLIPPED * self.values:
-            raise DataError(
-                f"{self._clipping(window)}, more than {MOST_CLIPPED:.0%}; widen it, or set it to "
-                "percentiles."
-            )
+        if window is None or not self._clips_too_much:
+            return
+        name, own = next((name, own) for name, own in each if own._clips_too_much)
+        raise DataError(
+            f"{self._clipping(window)}, more than {MOST_CLIPPED:.0%}, and of those of {name} "
+            f"{own.clipped / own.values:.1%}; widen it, or set it to percentiles."
+        )
+
+    @property
+    def _clips_too_much(self) -> bool:
+        return self.clipped > MOST_CLIPPED * self.values
 
     def notes(self, window: Window | None) -> tuple[str, ...]:
         """What one should know of images under a window, or in their full range, in sentences."""
@@ -151,7 +161,10 @@ def parse_range(asked: str | Sequence[float]) -> Window | None:
         return None
     if isinstance(asked, str) or len(asked) != 2 or not asked[0] < asked[1]:
         shown = asked if isinstance(asked, str) else list(asked)
-        raise SettingsError(f"range is {shown!r}; it must be full, percentiles or [low, high].")
+        raise SettingsError(
+            f"range is {shown!r}; it must be full, percentiles or [low, high], the lower value "
+            "first."
+        )
     return float(asked[0]), float(asked[1])
 
 

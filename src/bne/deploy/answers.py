@@ -159,11 +159,13 @@ class Answers:
         model: what is known of the classifier.
         seen: what its network gave.
         abstain: probability below which an image is left open.
+        one_domain: whether pooled statistics took the place of each image's own.
     """
 
     model: Manifest
     seen: Seen
     abstain: float = 0.0
+    one_domain: bool = False
 
     def __len__(self) -> int:
         return len(self.seen.logits)
@@ -202,9 +204,15 @@ class Answers:
 
     @cached_property
     def unusual(self) -> Floats | None:
-        """(N,), percentiles: how many of 100 held-out source images lie nearer to a domain."""
+        """(N,), percentiles: how many of 100 held-out source images lie nearer to a domain.
+
+        None if it is unknown, also of images taken as one domain: pooled statistics lie nearer to
+        the domains than those of single images.
+        """
         distances = self.seen.distances
-        return None if distances is None else self.model.calibration.unusual(distances)
+        if distances is None or self.one_domain:
+            return None
+        return self.model.calibration.unusual(distances)
 
     def top(self, count: int) -> list[list[tuple[str, float]]]:
         """The most probable classes of each image with their probabilities, the best first."""

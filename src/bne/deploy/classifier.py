@@ -120,7 +120,8 @@ class Classifier:
             return in_stacks(partial(_pixels, way=way), pictures, batch)
 
         engine = self.engine.together(parts()) if one_domain else self.engine
-        return Answers(self.info, Seen.cat([engine(part) for part in parts()]), abstain)
+        seen = Seen.cat([engine(part) for part in parts()])
+        return Answers(self.info, seen, abstain, one_domain)
 
     def enroll(
         self, name: str, images: Picture | Iterable[Picture], *, recenter: bool = False

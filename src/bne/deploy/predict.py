@@ -136,7 +136,7 @@ def predict(
         answers = None
         if good:
             seen = engine(np.stack([own for _, own in good]), places=places)
-            answers = Answers(model, seen, abstain)
+            answers = Answers(model, seen, abstain, one_domain)
         problems = [own for _, own in part if isinstance(own, str)]
         yield Part([name for name, _ in good], answers, problems)
 

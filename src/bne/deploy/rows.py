@@ -26,8 +26,12 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 GROUP = 4096  # rows that parquet keeps together
 
 
-def choose_columns(model: Manifest, wanted: Sequence[str] | None, top: int) -> tuple[str, ...]:
+def choose_columns(
+    model: Manifest, wanted: Sequence[str] | None, top: int, *, one_domain: bool = False
+) -> tuple[str, ...]:
     """The columns to show: those wanted, or all that the model has at no extra cost.
+
+    Images taken as one domain have no "unusual", see `Answers.unusual`.
 
     Raises:
         SettingsError: One is unknown, or the model cannot fill it.
@@ -37,7 +41,7 @@ def choose_columns(model: Manifest, wanted: Sequence[str] | None, top: int) -> t
         has = [name for name in has if name not in PLACES]
     elif model.distance is None:
         has = [name for name in has if name not in ("unusual", "distances")]
-    if not model.calibration.percentiles and "unusual" in has:
+    if (one_domain or not model.calibration.percentiles) and "unusual" in has:
         has.remove("unusual")
     for name in wanted or ():
         if name not in COLUMNS:
@@ -46,6 +50,8 @@ def choose_columns(model: Manifest, wanted: Sequence[str] | None, top: int) -> t
             reason = f"{model.method} has no branches that are weighed by distances"
             if name == "unusual" and model.distance:
                 reason = "the model is not calibrated; bne bundle --data does it"
+                if one_domain:
+                    reason = "images taken as one domain are not compared with single ones"
             raise SettingsError(f"--columns {name}: {reason}.")
     if wanted:
         return tuple(wanted)

@@ -75,7 +75,7 @@ class Inputs:
                 has no images or lacks a class, or a group is in a source and in the target.
             SettingsError: A domain is not there, or has too few images for a batch; or no image
                 tests the network, the method needs a target and there is none, or it looks for
-                more clusters than there are images.
+                more clusters than there are images, or for more nearest branches than it has.
         """
         check_numbers(recipe)
         recipe = settled(recipe, official=split_file is not None or images.is_split)
@@ -104,6 +104,7 @@ class Inputs:
             inputs._check_gaps()
         inputs._check_target()
         inputs._check_clusters()
+        inputs._check_nearest()
         return inputs
 
     @cached_property
@@ -196,9 +197,9 @@ class Inputs:
         options = {**entry.options, **self.recipe.options}
         if options.get("distance_training", "never") == "never":
             return
-        domains = options.get("clusters") or len(self.splits) + entry.method.uses_target
+        domains = self._branches
         images = per_domain * domains
-        passes = images * (min(options.get("nearest") or domains, domains) + 1)
+        passes = images * ((options.get("nearest") or domains) + 1)
         if passes > MANY_PASSES:
             way_out = "a smaller per_domain makes it fewer"
             if "nearest" in options:
@@ -210,6 +211,13 @@ class Inputs:
                 f"A step of distance training is {images:,} images, {per_domain} of each of "
                 f"{domains} domains, in {passes:,} image passes; {way_out}."
             )
+
+    @property
+    def _branches(self) -> int:
+        """The number of branches of a method that has some."""
+        entry = find(self.recipe.method)
+        clusters: int | None = {**entry.options, **self.recipe.options}.get("clusters")
+        return clusters or len(self.splits) + entry.method.uses_target
 
     def _labels(self, numbers: Iterable[int]) -> set[int]:
         return {self.images.files[number].label for number in numbers}
@@ -243,6 +251,13 @@ class Inputs:
             raise SettingsError(
                 f"options.clusters is {asked}, but there are {count} images to train on; ask for "
                 "fewer clusters."
+            )
+
+    def _check_nearest(self) -> None:
+        if (asked := self.recipe.options.get("nearest") or 0) > self._branches:
+            raise SettingsError(
+                f"options.nearest is {asked}, but there are {self._branches} branches, one of each "
+                "domain trained on; ask for fewer, or leave it out to run all."
             )
 
     def _check_target(self) -> None:

@@ -106,7 +106,7 @@ class Runtime:
                     f"prepare them anew, or change {key}."
                 )
         if recipe.range != "percentiles":
-            prepared.tally.check(prepared.window)
+            prepared.check_range()
         if [f.name for f in prepared.images.files] != [f.name for f in inputs.images.files]:
             raise DataError("The prepared images are others than those that were split.")
         parts = processes.count * recipe.accumulate

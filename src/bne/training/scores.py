@@ -32,7 +32,7 @@ LABELS: dict[Rule, str] = {rule: rule for rule in RULES} | {"oracle": "oracle (o
 
 UNTESTED = (
     "No unseen domain was tested. What to expect at a new one comes from leaving each domain out "
-    "in turn: bne benchmark --data root."
+    "in turn (bne benchmark)."
 )
 """The project's only wording of what is not known of a network trained without a target."""
 
