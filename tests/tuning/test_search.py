@@ -124,7 +124,9 @@ def test_no_setting_is_tried_twice_and_a_small_space_ends_the_search(
     space = {"method": ["deepall", "bne"], "augmentation": ["paper", "strong"]}
     (found,) = carry_out(tmp_path, space=space, settings=9, lengths=1, seeds=1)
     assert found.finished
-    assert len(found.rows) == found.counts["tried"] == 4
+    assert len({one.digest for one in found.rows}) == found.counts["tried"] == 4
+    assert any(one is found.choice.best for one in found.rows)
+    assert any(one is found.choice.chosen for one in found.rows)
     assert (found.counts["failed"], found.problems) == (0, {})
     assert len(runs.done) == 4 * 3
 
@@ -146,7 +148,7 @@ def test_several_settings_are_tried_at_a_time(
 @pytest.mark.parametrize("sampler", ["random", "gp"])
 def test_other_samplers_search_too(tmp_path: Path, runs: Pretending, sampler: str) -> None:
     (found,) = carry_out(tmp_path, settings=5, sampler=sampler, lengths=1, seeds=1)
-    assert len(found.rows) == 5
+    assert len({one.digest for one in found.rows}) == 5
     assert {one.recipe.train.epochs for one in runs.done} == {9}
 
 
