@@ -90,18 +90,18 @@ def test_a_target_set_aside_is_never_opened_here_or_elsewhere(
 def test_with_two_sources_left_it_says_so_and_goes_by_held_out_images(
     data: Path, space: Path
 ) -> None:
+    space.write_text("method: [bne]\nlean: [0]\n")
     how = ("tune", "--data", data, "--target", "photo", "--space", space, *SETTINGS)
+    how = (*how, "--set", "lean=0")
     said = bne(*how, "--trials", 1, "--seeds", 1)
     assert "art and sketch are two sources" in said.err
     assert "held-out images of art and sketch" in said.out
     (one,) = read(Path("runs/tune/records.jsonl"))
     assert one.settings["target"] == []
     (found,) = json.loads(Path("runs/tune/tune.json").read_text())
-    validation = one.leaning[0]["validation"]
-    (own,) = [row for row in found["settings"] if row["lean"] in (0, "auto")]
-    assert own["by_domain"]["art"] == pytest.approx(
-        100 * validation["art"]["correct"] / validation["art"]["images"]
-    )
+    (own,) = found["settings"]
+    score = one.leaning[0]["validation"]["art"]
+    assert own["by_domain"]["art"] == pytest.approx(100 * score["correct"] / score["images"])
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(four: Path, tmp_path: Path) -> None:

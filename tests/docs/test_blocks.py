@@ -109,7 +109,7 @@ def _training(names: dict[str, Any], output: str) -> None:
 def _tuning(names: dict[str, Any], output: str) -> None:
     found = names["found"].found[0]
     assert [fold.domain for fold in found.question.folds] == ["blueprint", "chalk", "poster"]
-    assert len(found.rows) == 2
+    assert len({one.digest for one in found.rows}) == 2
     assert Path("runs/recipe-{}-ink-0".format(found.choice.chosen.changes["method"])).is_dir()
     assert "For ink: left out in turn: blueprint, chalk, poster." in output
 

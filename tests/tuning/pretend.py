@@ -5,6 +5,8 @@ from math import log10
 from pathlib import Path
 from typing import Any
 
+from optuna.storages import InMemoryStorage
+
 from bne.benchmark.execute import Job, Outcome
 from bne.benchmark.plan import Item
 from bne.benchmark.records import Record, append
@@ -70,9 +72,10 @@ class Pretending:
 
 
 def tuning(folder: Path, target: Sequence[str] = ("sketch",), **how: Any) -> tuple[Tuning, Job]:
-    """A search among pretended runs."""
+    """A search among pretended runs; `kept` ones are in a file, and can be gone on with."""
+    storage = study_file(folder / "study.db") if how.pop("kept", False) else InMemoryStorage()
     every, space = how.pop("every", False), how.pop("space", SPACE)
     start = Start("mine", RECIPE, to_space(space, RECIPE), Budget(**{"settings": 9, **how}))
     asked = questions(DOMAINS, () if every else target, every=every)
     job = Job(folder, None, folder, folder / "records.jsonl")
-    return Tuning(asked, start, study_file(folder / "study.db")), job
+    return Tuning(asked, start, storage), job

@@ -62,15 +62,16 @@ class Tuned:
 
     @property
     def rows(self) -> list[Candidate]:
-        """Each setting once, at its best share or the chosen one, the best first."""
+        """Each setting at its best share, and the chosen one, the best first."""
         best: dict[str, Candidate] = {}
         for one in self.candidates:
             known = best.get(one.digest)
             if known is None or (one.mean, -one.distance) > (known.mean, -known.distance):
                 best[one.digest] = one
-        if self.choice:
-            best[self.choice.chosen.digest] = self.choice.chosen
-        return sorted(best.values(), key=lambda one: (one.seeds, one.mean), reverse=True)
+        shown = list(best.values())
+        if self.choice and not any(one is self.choice.chosen for one in shown):
+            shown.append(self.choice.chosen)
+        return sorted(shown, key=lambda one: (one.seeds, one.mean), reverse=True)
 
     @property
     def recipe_itself(self) -> Candidate | None:
