@@ -1,11 +1,11 @@
 """A plain network in two parts: its features, and the linear layer that classifies them."""
 
 import copy
-import threading
 
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from bne.methods.places import at_input
 from bne.models import Origin
 from bne.models.registry import find
 
@@ -57,19 +57,10 @@ def with_features(
         The logits, (N, classes), and the features they were made from, (N, F).
     """
     seen: list[Tensor] = []
-    here = threading.get_ident()  # others may run the same network meanwhile
-
-    def keep(_: nn.Module, inputs: tuple[Tensor]) -> None:
-        if threading.get_ident() == here:
-            seen.append(inputs[0])
-
-    hook = classifier(model).register_forward_pre_hook(keep)
-    try:
+    with at_input(model, classifier_name(model), seen.append):
         logits: Tensor
         if parameters is None:
             logits = model(images)
         else:
             logits = functional_call(model, parameters, (images,))
-    finally:
-        hook.remove()
     return logits, seen[0]
