@@ -186,8 +186,8 @@ def test_the_map_is_explored(browser, analysed, run_file: Path) -> None:
         assert page.locator("#region-images button").count() == len(kept)
 
 
-def test_twenty_thousand_points_stay_smooth(browser, analysed, run_file: Path, tmp_path) -> None:
-    """No frame that moves the map takes long; time is told, not asserted closely."""
+def test_twenty_thousand_points_are_drawn(browser, run_file: Path, tmp_path) -> None:
+    """All of them, and again when the map is zoomed."""
     grow = """() => {
       const holder = document.getElementById("map-data"), data = JSON.parse(holder.textContent);
       const count = 20000, from = data.points.name.length;
@@ -206,23 +206,11 @@ def test_twenty_thousand_points_stay_smooth(browser, analysed, run_file: Path, t
     file.write_text(text.replace("<script>", f"{script}<script>", 1))
     with opened(browser, file, ready=RUN_READY) as page:
         assert page.locator("#map-count").text_content() == "20000 of 20000 images"
-        slowest = page.evaluate(
-            """async () => {
-              const canvas = document.getElementById("canvas");
-              canvas.focus();
-              let slowest = 0;
-              for (let k = 0; k < 10; k += 1) {
-                const start = performance.now();
-                canvas.dispatchEvent(new KeyboardEvent("keydown", { key: k % 2 ? "-" : "+" }));
-                const frame = () => new Promise((done) => requestAnimationFrame(done));
-                await frame();
-                await frame();
-                slowest = Math.max(slowest, performance.now() - start);
-              }
-              return slowest;
-            }"""
-        )
-        assert slowest < 2000  # a redraw that hangs; usually 50 ms without a GPU
+        drawn = "document.getElementById('canvas').toDataURL()"
+        before = page.evaluate(drawn)
+        page.locator("#canvas").focus()
+        page.keyboard.press("+")
+        page.wait_for_function(f"before => {drawn} !== before", arg=before)
 
 
 @SIZES

@@ -296,6 +296,7 @@ table { border-collapse: collapse } .wide { overflow-x: auto }
 th, td { padding: .3rem .8rem; text-align: right; white-space: nowrap }
 tr { border-bottom: 1px solid var(--line) }
 th:nth-child(-n+2), td:nth-child(-n+2) { text-align: left }
+@media print { .wide { overflow: visible } th, td { white-space: normal; padding: .2rem .4rem } }
 """
 
 

@@ -28,9 +28,7 @@ class Section:
     rows: Sequence[Sequence[str]]
     chosen: Mapping[str, str]  # settings of the choice, by key
     best: Mapping[str, str]  # of the highest mean, if that is another
-    dots: Sequence[Mapping[str, Any]]  # one per setting, in percent of the width
-    low: float
-    high: float
+    dots: Sequence[Mapping[str, Any]]  # for `tune.js`, one per setting
 
 
 @dataclass(frozen=True)
@@ -102,28 +100,13 @@ def _marks(tuned: Tuned, one: Candidate) -> list[str]:
 
 def _section(tuned: Tuned) -> Section:
     head, rows = grid(tuned)
-    shown = tuned.rows
-    low = min((one.mean - one.error for one in shown), default=0.0)
-    high = max((one.mean + one.error for one in shown), default=100.0)
-    width = (high - low) or 1.0
-
-    def place(value: float) -> float:
-        return round(4 + 92 * (value - low) / width, 2)
-
     dots = [
-        {
-            "at": place(one.mean),
-            "from": place(one.mean - one.error),
-            "to": place(one.mean + one.error),
-            "text": ", ".join(_marks(tuned, one)),
-            "mean": one.mean,
-        }
-        for one in shown
+        {"mean": one.mean, "error": one.error, "marks": _marks(tuned, one)} for one in tuned.rows
     ]
     choice = tuned.choice
     best = {} if choice is None or choice.best is choice.chosen else _settings(choice.best)
     chosen = _settings(choice.chosen) if choice else {}
-    return Section(tuned.question.name, tuned, head, rows, chosen, best, dots, low, high)
+    return Section(tuned.question.name, tuned, head, rows, chosen, best, dots)
 
 
 def _settings(one: Candidate) -> dict[str, str]:

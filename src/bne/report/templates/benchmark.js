@@ -113,7 +113,7 @@
         const figure = (value) => (base === null ? value.toFixed(1) : signed(value));
         const theirs = printed(method, over(column)), basis = base === null ? 0 : printed(base, over(column));
         if (own) {
-          if (own.half !== undefined) marks.push({ kind: "segment", x0: x, x1: x, y0: own.mean - own.half, y1: own.mean + own.half, color, width: 3 });
+          if (own.half !== undefined) marks.push({ kind: "segment", x0: x, x1: x, y0: own.mean - own.half, y1: own.mean + own.half, color, width: shown.length > 6 ? 1.5 : 3 });
           const interval = own.half === undefined ? "" : `\n95 % interval ${figure(own.mean - own.half)} to ${figure(own.mean + own.half)}`;
           marks.push({ kind: "point", x, y: own.mean, color, shape, size: shown.length > 6 ? 4 : 6,
             text: `${where}: ${figure(own.mean)} ${unit}${interval}, ${seeds(own.count)}` });
@@ -131,12 +131,14 @@
     const values = marks.filter((mark) => mark.kind === "point").map((mark) => mark.y);
     const [low, high] = [Math.min(0, ...values), Math.max(0, ...values)], room = Math.max(2, (high - low) * 0.6);
     const range = base === null || !values.length ? {} : { range: [low - room, high + room] };
+    let cut = "";
     for (const mark of marks.filter((one) => one.kind === "segment" && range.range)) {
+      if (mark.y0 < range.range[0] || mark.y1 > range.range[1]) cut = "; lines that reach the edge go on";
       mark.y0 = Math.max(mark.y0, range.range[0]);
       mark.y1 = Math.min(mark.y1, range.range[1]);
     }
     box("gains-caption").textContent = base === null ? "Accuracy on each target, mean and 95 % interval over seeds, %"
-      : `Gain over ${name(base)} on each target, in points, with its 95 % interval over seeds`;
+      : `Gain over ${name(base)} on each target, in points, with its 95 % interval over seeds${cut}`;
     charts.show(box("gains"), { marks, legend: all, x: { ticks: axisNames(columns()), range: [-0.5, columns().length - 0.5] },
       y: { title: base === null ? "accuracy, %" : "gain, points", ...range } });
   }

@@ -5,7 +5,7 @@
   const box = (id) => document.getElementById(id);
   const plot = box("plot"), canvas = box("canvas"), pen = canvas.getContext("2d");
   const controls = box("map-controls"), layer = box("layer"), coloring = box("coloring");
-  const SIZE = 4, REACH = 12, GALLERY = 120; // pixels, and images of a region shown
+  const SIZE = 4, REACH = 12, GALLERY = 120, MANY = 4000; // pixels, images of a region shown, and points that take long
   const { points } = data, count = points.name.length;
   const PALETTE = data.palette, SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "pentagon"];
   const digits = (value) => Number(value.toPrecision(3)).toString();
@@ -57,7 +57,14 @@
   const sx = (x) => view.x + view.scale * x, sy = (y) => view.y - view.scale * y;
   const place = (i) => [sx(shown.x[i]), sy(shown.y[i])];
   function zoom(times, x = wide() / 2, y = tall() / 2) {
-    view = { scale: view.scale * times, x: x - times * (x - view.x), y: y - times * (y - view.y) };
+    move({ scale: view.scale * times, x: x - times * (x - view.x), y: y - times * (y - view.y) });
+  }
+  // While many points move, their picture is moved; they are drawn anew at rest.
+  function move(to) {
+    view = to;
+    moving = kept.length > MANY;
+    clearTimeout(rest);
+    rest = setTimeout(() => { moving = false; redraw(); }, 120);
     redraw();
   }
   function nearest(x, y, among = kept, reach = REACH) {
@@ -70,7 +77,8 @@
   }
 
   // ---- drawing
-  let asked = false;
+  const back = document.createElement("canvas");
+  let asked = false, painted = {}, version = 0, moving = false, rest;
   function redraw() {
     if (asked) return;
     asked = true;
@@ -80,19 +88,14 @@
     const ratio = window.devicePixelRatio || 1, [w, h] = [wide(), tall()];
     if (!w) return;
     if (canvas.width !== Math.round(w * ratio)) { canvas.width = Math.round(w * ratio); canvas.height = Math.round(h * ratio); }
+    const key = [version, style("--paper"), w, ratio].join();
+    const there = painted.key === key && painted.scale === view.scale && painted.x === view.x && painted.y === view.y;
+    if (painted.key !== key || !(there || moving)) paint(key, w, h, ratio);
     pen.setTransform(ratio, 0, 0, ratio, 0, 0);
     pen.clearRect(0, 0, w, h);
-    const own = kind(), inside = region ? new Set(region) : null;
-    const images = own.names.map((_, k) => stamp(...own.look(k), ratio));
-    for (const i of kept) {
-      const [x, y] = place(i);
-      if (x < -9 || y < -9 || x > w + 9 || y > h + 9) continue;
-      const image = images[own.of(i)], half = image.width / ratio / 2;
-      pen.globalAlpha = inside && !inside.has(i) ? 0.2 : 0.8;
-      pen.drawImage(image, x - half, y - half, 2 * half, 2 * half);
-    }
-    pen.globalAlpha = 1;
-    const taken = [], [x, y] = place(current), text = style("--text"), paper = style("--paper");
+    const times = view.scale / painted.scale;
+    pen.drawImage(back, view.x - times * painted.x, view.y - times * painted.y, times * w, times * h);
+    const [x, y] = place(current), text = style("--text"), paper = style("--paper");
     pen.strokeStyle = text;
     pen.lineWidth = 1.3;
     data.branches.forEach((_, k) => { pen.beginPath(); pen.moveTo(x, y); pen.lineTo(sx(shown.dx[k]), sy(shown.dy[k])); pen.stroke(); });
@@ -105,7 +108,7 @@
       pen.lineWidth = 1.5;
       pen.strokeRect(place(i)[0] - 6, place(i)[1] - 6, 12, 12);
     }
-    for (const one of placed(taken)) {
+    for (const one of placed()) {
       pen.font = `${one.bold ? "600 " : ""}${one.size}px system-ui, sans-serif`;
       pen.globalAlpha = 0.85;
       pen.fillStyle = paper;
@@ -120,6 +123,22 @@
       pen.closePath();
       pen.lineWidth = 1.5;
       pen.stroke();
+    }
+  }
+  // All points, on a canvas of their own: pointing at one draws none of them again.
+  function paint(key, w, h, ratio) {
+    painted = { key, ...view };
+    [back.width, back.height] = [canvas.width, canvas.height];
+    const to = back.getContext("2d");
+    to.setTransform(ratio, 0, 0, ratio, 0, 0);
+    const own = kind(), inside = region ? new Set(region) : null;
+    const images = own.names.map((_, k) => stamp(...own.look(k), ratio));
+    for (const i of kept) {
+      const [x, y] = place(i);
+      if (x < -9 || y < -9 || x > w + 9 || y > h + 9) continue;
+      const image = images[own.of(i)], half = image.width / ratio / 2;
+      to.globalAlpha = inside && !inside.has(i) ? 0.2 : 0.8;
+      to.drawImage(image, x - half, y - half, 2 * half, 2 * half);
     }
   }
   // Names of domains, then distances: each where it covers no other, within the map.
@@ -207,6 +226,7 @@
   // ---- a region and its images
   function choose(found) {
     region = found;
+    version += 1;
     box("region").hidden = !found;
     if (found) {
       const shares = (of, names) => {
@@ -236,6 +256,7 @@
   // ---- filters
   const ticked = () => new Set([...controls.querySelectorAll("input[name=domain]:checked")].map((one) => Number(one.value)));
   function filter() {
+    version += 1;
     const domains = ticked(), truth = box("only-class").value, verdict = box("only-verdict").value, part = box("only-name").value.toLowerCase();
     kept = points.name.flatMap((name, i) => (domains.has(points.domain[i]) && (truth === "" || points.truth[i] === Number(truth))
       && (verdict === "" || right(i) === (verdict === "right")) && (!part || name.toLowerCase().includes(part)) ? [i] : []));
@@ -286,9 +307,7 @@
       lasso.push([x, y]);
       redraw();
     } else if (moved > 3) {
-      view.x += x - before[0];
-      view.y += y - before[1];
-      redraw();
+      move({ ...view, x: view.x + x - before[0], y: view.y + y - before[1] });
     }
   });
   canvas.addEventListener("pointerup", (event) => {
@@ -339,7 +358,7 @@
 
   data.maps.forEach((map, number) => layer.add(new Option(map.name, number)));
   data.classes.forEach((name, number) => box("only-class").add(new Option(name, number)));
-  layer.addEventListener("change", () => { shown = data.maps[Number(layer.value)]; fit(); describe(); redraw(); });
+  layer.addEventListener("change", () => { shown = data.maps[Number(layer.value)]; version += 1; fit(); describe(); redraw(); });
   controls.addEventListener("input", filter);
   controls.addEventListener("submit", (event) => event.preventDefault());
   box("lasso").addEventListener("click", () => box("lasso").setAttribute("aria-pressed", String(!selecting())));
