@@ -326,7 +326,11 @@ def make_network(case: Case, settings: Settings) -> nn.Module:
     """The plain network, or a converted one whose domains differ, on the device."""
     network = build(settings.backbone, CLASSES)
     if case.domains:
-        network = bne.convert(network, map(str, range(case.domains)), **dict(case.options))
+        options: dict[str, Any] = dict(case.options)
+        if "layers" in options:  # of which a small network may have fewer
+            known = sum(isinstance(one, nn.BatchNorm2d) for one in network.modules())
+            options["layers"] = min(options["layers"], known)
+        network = bne.convert(network, map(str, range(case.domains)), **options)
         for layer in network.modules():
             if isinstance(layer, bne.DomainBatchNorm) and layer.running_mean is not None:
                 layer.running_mean.add_(torch.randn_like(layer.running_mean), alpha=0.1)

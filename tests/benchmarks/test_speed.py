@@ -43,7 +43,7 @@ def test_every_recorded_figure_is_still_measured(speed, small):
     names = {(line["part"], line["what"]) for line in RECORDED}
     gpu = replace(small, device=torch.device("cuda"))
     found = {(part, line.what) for part, lines in speed.PARTS.items() for line in lines(gpu)}
-    assert {name for name in names if name[0] != "peers"} == found
+    assert {name for name in names if name[0] != "peers"} <= found
 
 
 def test_the_reference_is_the_plain_networks_best_time(speed, small):
