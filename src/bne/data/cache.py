@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 FORMAT = 4  # raise it when the files of a store, or what an image is decoded to, change
 BLOCK = 1 << 20  # bytes that one thread sums up at a time
+MOST_LISTED = 20  # images that cannot be read, in one error
 
 logger = logging.getLogger(__name__)
 
@@ -133,8 +134,8 @@ def prepare(
         progress: A function to call with (images done, images in all) while images are decoded.
 
     Raises:
-        DataError: Images cannot be read (all are listed), or the cache lacks them and cannot be
-            written.
+        DataError: Images cannot be read (the first 20 are listed), or the cache lacks them and
+            cannot be written.
         SettingsError: The size is none.
     """
     if size < 1:
@@ -399,7 +400,10 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _bad_images(problems: Collection[str], total: int) -> DataError:
-    lines = "\n".join(f"  {problem}" for problem in problems)
+    shown = [*problems][:MOST_LISTED]
+    if len(problems) > len(shown):
+        shown.append(f"and {len(problems) - len(shown)} more.")
+    lines = "\n".join(f"  {line}" for line in shown)
     way_out = "mend them, or leave them out with skip_bad=True (--skip-bad)"
     if len(problems) == total:
         way_out = "mend at least some of them"
