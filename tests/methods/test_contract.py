@@ -88,11 +88,14 @@ def test_one_domain(name, batch):
     assert method.eval().predict(images).isfinite().all()
 
 
-@every_method
-def test_the_loss_needs_no_value(name, batch):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, {}) for name in NAMES), ("points", {"centre": 0.2, "groups": True})],
+)
+def test_the_loss_needs_no_value(name, options, batch):
     """What meta tensors can run, without any values, can be recorded as a CUDA graph."""
     images, labels, domains = (tensor.to("meta") for tensor in batch)
-    method = create(name, small_cnn(), DOMAINS).to("meta").train()
+    method = create(name, small_cnn(), DOMAINS, options).to("meta").train()
     for epoch in (0, 1):
         method.begin_epoch(epoch, warm_up=1)
         method(images, labels, domains).backward()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.distances import Distance
-from bne.core.ensemble import DomainEnsemble, Mix, check_share
+from bne.core.ensemble import DomainEnsemble, Mix, another, check_share
 from bne.core.norm import domain_layers
 from bne.core.surgery import Momentum
 from bne.methods.bne import BNE, BranchMethod
@@ -76,7 +76,12 @@ class PointsMethod(BranchMethod):
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""
         max_lean = self.max_lean if self.shares is None else self.shares()
-        return self.cross_entropy(self.net(images, domains, max_lean=max_lean), labels.repeat(2))
+        logits = self.net(images, domains, max_lean=max_lean, elsewhere=self.elsewhere(domains))
+        return self.cross_entropy(logits, labels.repeat(2))
+
+    def elsewhere(self, domains: Tensor) -> Tensor | None:
+        """The domains' weights at each image's second point, (N, K); None for one other domain."""
+        return None
 
 
 @register(
@@ -96,6 +101,9 @@ class Points(PointsMethod, BNE):
         domains: the source domains' names.
         max_lean: the largest share that images lean by in training.
         learn_lean: whether training learns the share instead, one for each layer.
+        centre: the share of images whose second point is the centre of the domains in the batch.
+        groups: whether the other second points are centres of random groups: of another domain
+            and, each by an even chance, those that are left, the image's own among them.
         momentum: as in `bne.convert`, like all that follow.
         distance: how far images lie from the domains.
         layers: the layers whose statistics are compared, by name, or the number of first ones.
@@ -110,6 +118,8 @@ class Points(PointsMethod, BNE):
         *,
         max_lean: float = 0.5,
         learn_lean: bool = False,
+        centre: float = 0.0,
+        groups: bool = False,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Sequence[str] | int | None = None,
@@ -126,6 +136,23 @@ class Points(PointsMethod, BNE):
             nearest=nearest,
         )
         self._set_shares(max_lean, learn_lean=learn_lean)
+        check_share("centre", centre)
+        self.centre, self.groups = centre, groups
+
+    def elsewhere(self, domains: Tensor) -> Tensor | None:
+        """The domains' weights at each image's second point, (N, K); None for one other domain."""
+        if not (self.centre or self.groups):
+            return None
+        device = domains.device
+        each = torch.arange(len(self.net.domains), device=device)
+        taken = another(domains, len(each)).unsqueeze(1) == each
+        present = (domains.unsqueeze(1) == each).any(0)
+        if self.groups:
+            taken = taken | (present & (torch.rand(taken.shape, device=device) < 0.5))
+        if self.centre:
+            central = torch.rand((len(domains), 1), device=device) < self.centre
+            taken = torch.where(central, present, taken)
+        return taken / taken.sum(1, keepdim=True)
 
 
 @register(
