@@ -40,7 +40,7 @@ def test_black_images_and_batches_without_a_change_are_finite() -> None:
 def test_partners_and_shares_are_drawn_evenly(kind: str) -> None:
     mixing, counts = AmplitudeMixing(kind, 0.5), torch.zeros(12, 12)  # type: ignore[arg-type]
     shares = []
-    for step in range(2000):
+    for step in range(1000):
         mixture = mixing.plan(step, EVERYONE, DOMAINS)
         mixed = mixture.shares > 0
         assert torch.equal(mixture.partners[~mixed], EVERYONE[~mixed])
@@ -48,7 +48,7 @@ def test_partners_and_shares_are_drawn_evenly(kind: str) -> None:
         shares.append(mixture.shares[mixed])
     mates = ~torch.eye(12, dtype=torch.bool) if kind == "random" else DOMAINS[:, None] != DOMAINS
     assert not counts[~mates].any()
-    mean = 1000 / int(mates[0].sum())
+    mean = 500 / int(mates[0].sum())
     assert (counts[mates] - mean).abs().max() < 4.5 * mean**0.5
     quarters = torch.histc(torch.cat(shares), 4, 0, 1) / len(torch.cat(shares))
     assert (quarters - 0.25).abs().max() < 0.02

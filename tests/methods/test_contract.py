@@ -90,7 +90,10 @@ def test_one_domain(name, batch):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in NAMES), ("points", {"centre": 0.2, "groups": True})],
+    [
+        *((name, {}) for name in NAMES),
+        ("points", {"centre": 0.2, "groups": True, "mixstyle": "own domain"}),
+    ],
 )
 def test_the_loss_needs_no_value(name, options, batch):
     """What meta tensors can run, without any values, can be recorded as a CUDA graph."""

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from bne.core import ensemble
 from bne.core.norm import DomainBatchNorm
 from bne.methods import create
+from bne.methods.mixstyle import mixed
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 OTHERS = torch.tensor([1, 2, 1, 0, 0, 2, 0, 1, 1])
@@ -111,12 +112,12 @@ def test_second_points_may_be_mixtures_of_domains(batch):
         mean = torch.stack([rows.mean(1) for rows in own_rows])
         square = torch.stack([rows.square().mean(1) for rows in own_rows])
         rows = []
-        for x, mixed, share in (
+        for x, weights_here, share in (
             (first, torch.eye(3)[own].double(), shares * 0),
             (second, weights, shares),
         ):
-            middle = mixed @ mean
-            deviation = (mixed @ square - middle.square() + module.eps).sqrt()
+            middle = weights_here @ mean
+            deviation = (weights_here @ square - middle.square() + module.eps).sqrt()
             middle = torch.lerp(middle, x.mean((2, 3)), share.double()[:, None])
             instance = (x.var((2, 3), correction=0) + module.eps).sqrt()
             deviation = torch.lerp(deviation, instance, share.double()[:, None])
@@ -272,6 +273,36 @@ def test_predictions_are_those_at_the_centre_unless_told_otherwise(batch):
 def test_what_is_no_share_is_refused(name, share):
     with pytest.raises(ValueError, match="max_lean must be a share"):
         create(name, small_cnn(), DOMAINS, {"max_lean": share})
+
+
+@pytest.mark.parametrize("name", ["points", "deepall-points"])
+def test_styles_are_mixed_alike_in_both_copies(name, batch, monkeypatch):
+    """Against the network with the features of its one stage changed by hand."""
+    images, labels, domains = batch
+    method = method_of(name, mixstyle="own domain")
+    assert method.styles.layers == ["0"]
+    partners, share = torch.tensor([1, 2, 0, 4, 3, 5, 8, 6, 7]), torch.linspace(0, 1, 9)
+    drawn_for = []
+    monkeypatch.setattr(
+        method.styles, "draw", lambda ids, _: (drawn_for.append(ids), (partners, share))[1]
+    )
+    plain = copy.deepcopy(method.net)
+    with torch.no_grad():
+        features = plain.model[0](images)
+    both = mixed(features, partners, share).repeat(2, 1, 1, 1)
+    plain.model[0].register_forward_hook(lambda _, __, x: both[: len(x)])
+    ids = domains if name == "points" else torch.zeros_like(domains)
+    torch.manual_seed(3)
+    expected = F.cross_entropy(plain(images, ids, max_lean=0.5), labels.repeat(2))
+    torch.manual_seed(3)
+    torch.testing.assert_close(method(*batch), expected)
+    assert torch.equal(drawn_for[0], domains)
+    method.begin_epoch(0, warm_up=1)
+    expected = F.cross_entropy(plain(images, ids, own_branch=True), labels)
+    torch.testing.assert_close(method(*batch), expected)
+    assert not method.net.model[0]._forward_hooks
+    with pytest.raises(ValueError, match="partners must be one of"):
+        create(name, small_cnn(), DOMAINS, {"mixstyle": "same"})
 
 
 def test_a_share_of_centres_is_a_share():
