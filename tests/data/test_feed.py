@@ -186,12 +186,13 @@ def test_on_the_cpu_nothing_is_copied(prepared: PreparedImages) -> None:
     assert feed._images.data_ptr() == prepared.pixels.data_ptr()
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("strength", ["paper", "strong"])
 def test_amplitudes_are_mixed_across_processes_before_normalization(
-    prepared: PreparedImages, strength: Strength, resident: bool
+    prepared: PreparedImages, device: str, strength: Strength, resident: bool
 ) -> None:
-    feed, known = Feed(prepared, "cpu", resident=resident), Preprocessing(4)
+    feed, known = Feed(prepared, device, resident=resident), Preprocessing(4)
     plain = Augmentation(strength, Preprocessing(4, (0.0,) * 3, (1.0,) * 3), seed=3)
     mixing = AmplitudeMixing("other domain", 0.5, seed=3)
     mixed = Augmentation(strength, known, seed=3, mixing=mixing)
@@ -200,7 +201,7 @@ def test_amplitudes_are_mixed_across_processes_before_normalization(
     parts = [list(feed.epoch(share, mixed)) for share in shares]
     untouched = list(feed.epoch(DomainBatches(SETS, 4, epoch=3), plain))
     for batch, before, *both in zip(feed.epoch(whole, mixed), untouched, *parts, strict=True):
-        plan = mixing.plan(batch.step, whole.positions, before.domains)
+        plan = mixing.plan(batch.step, whole.positions, before.domains.cpu())
         expected = normalise(mix_amplitudes(before.images, plan), known)
         torch.testing.assert_close(batch.images, expected)
         assert batch.images.is_contiguous(memory_format=torch.channels_last)
