@@ -370,18 +370,18 @@ class DomainEnsemble(nn.Module):
         own = self.indices(domains, images)
         shares = self._second_shares(max_lean, own)
         first = torch.ones_like(own, dtype=torch.bool)
-        mixture, other = None, own
+        weights, other = None, own
         if elsewhere is None:
             other = another(own, len(self.domains))
         else:
             each = torch.arange(len(self.domains), device=own.device)
-            mixture = torch.cat([(own.unsqueeze(1) == each).to(elsewhere.dtype), elsewhere])
+            weights = torch.cat([(own.unsqueeze(1) == each).to(elsewhere.dtype), elsewhere])
         ids = torch.cat([own, other])
         members = torch.cat([first, ~first])
 
         def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
             lean = shares.get(layer.name)
-            return layer.by_domain(x, ids, members, shares=lean, mixture=mixture)
+            return layer.by_domain(x, ids, members, shares=lean, weights=weights)
 
         return self.run(images, rule, copies=2)
 

@@ -185,7 +185,7 @@ class DomainBatchNorm(nn.Module):
         members: Tensor | None = None,
         *,
         shares: Tensor | None = None,
-        mixture: Tensor | None = None,
+        weights: Tensor | None = None,
         track: bool = True,
     ) -> Tensor:
         """Normalizes every image by the statistics of the domain it is run under.
@@ -202,7 +202,7 @@ class DomainBatchNorm(nn.Module):
             members: (N,) bool, whether the image belongs to that domain.
             shares: (N,), how far each image leans on its own statistics in training, a constant or
                 with a gradient; None for 0. In evaluation that is the layer's own `share`.
-            mixture: (N, K), the domains' weights where in training each image is run under the
+            weights: (N, K), the domains' weights where in training each image is run under the
                 domains' mixture instead; see `by_mixture`.
             track: whether batch statistics update the running ones; False when a pass is repeated.
 
@@ -215,15 +215,15 @@ class DomainBatchNorm(nn.Module):
             if values_per_channel(samples) == 1:  # an image alone has no deviation to lean on
                 shares = None
             pools = self._pools_processes()
-            if not pools and mixture is None and (kernels := kernels_for(samples)):
+            if not pools and weights is None and (kernels := kernels_for(samples)):
                 if shares is None:
                     return self._by_batch_kernel(kernels, x, domains, members, track)
                 if population is not None:
                     return self._by_lean_kernel(kernels, x, domains, members, shares, track)
             own = image_moments(samples)
             statistics = self._batch_statistics(samples, own, domains, members, track)
-            if mixture is not None:
-                known = combine(statistics, mixture.to(statistics.mean.dtype))
+            if weights is not None:
+                known = combine(statistics, weights.to(statistics.mean.dtype))
             elif shares is None:
                 return self._normalise(samples, statistics, domains)
             else:
