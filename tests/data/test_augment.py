@@ -7,7 +7,7 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from bne.data import augment
-from bne.data.augment import Augmentation
+from bne.data.augment import Augmentation, Changes
 from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
 
@@ -44,23 +44,25 @@ def test_paper_is_a_crop_and_a_flip_and_every_one_comes_up() -> None:
     assert torch.corrcoef(torch.stack((top, left, flip)).float()).triu(1).abs().max() < 0.06
 
 
-def test_strong_is_torchvisions_operations_in_order() -> None:
+@pytest.mark.parametrize("changes", [Changes(), Changes(0.2, 0.6, 0.1, 0.5)])
+def test_strong_is_torchvisions_operations_in_order(changes: Changes) -> None:
     images = noise(40)
     draws = augment._draws(0, 3, torch.arange(40))
-    ours = Augmentation("strong", IMAGENET)(images, 3)
+    ours = Augmentation("strong", IMAGENET, strong=changes)(images, 3)
+    least, jitter, hue, gray = changes
     for i, u in enumerate(draws.tolist()):
-        area, aspect = 32 * 32 * (0.5 + 0.5 * u[0]), (4 / 3) ** (2 * u[1] - 1)
+        area, aspect = 32 * 32 * (least + (1 - least) * u[0]), (4 / 3) ** (2 * u[1] - 1)
         height = min(32, round((area / aspect) ** 0.5))
         width = min(32, round((area * aspect) ** 0.5))
         top, left = int(u[2] * (33 - height)), int(u[3] * (33 - width))
         image = tv.to_dtype(images[i], torch.float32, scale=True)
         image = tv.resized_crop(image, top, left, height, width, [24, 24], antialias=False)
         image = tv.horizontal_flip(image) if u[4] < 0.5 else image
-        image = tv.adjust_brightness(image, 0.7 + 0.6 * u[5])
-        image = tv.adjust_contrast(image, 0.7 + 0.6 * u[6])
-        image = tv.adjust_saturation(image, 0.7 + 0.6 * u[7])
-        image = tv.adjust_hue(image, -0.3 + 0.6 * u[8])
-        image = tv.rgb_to_grayscale(image, 3) if u[9] < 0.1 else image
+        image = tv.adjust_brightness(image, 1 + jitter * (2 * u[5] - 1))
+        image = tv.adjust_contrast(image, 1 + jitter * (2 * u[6] - 1))
+        image = tv.adjust_saturation(image, 1 + jitter * (2 * u[7] - 1))
+        image = tv.adjust_hue(image, hue * (2 * u[8] - 1))
+        image = tv.rgb_to_grayscale(image, 3) if u[9] < gray else image
         expected = tv.normalize(image, list(IMAGENET.mean), list(IMAGENET.std))
         torch.testing.assert_close(ours[i], expected, rtol=0, atol=2e-4)
 

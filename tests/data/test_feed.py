@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from bne.data.augment import Augmentation
+from bne.data.augment import Augmentation, Strength
 from bne.data.batches import DomainBatches
 from bne.data.cache import PreparedImages
 from bne.data.feed import AHEAD, Feed, ahead, fits
 from bne.data.images import ImageFile, ImageSet
+from bne.data.mixing import AmplitudeMixing, mix_amplitudes
+from bne.data.transform import normalise
 from bne.models.registry import Preprocessing
 
 SETS = {"art": range(10), "photo": range(10, 30)}
@@ -182,3 +184,30 @@ def test_on_the_cpu_nothing_is_copied(prepared: PreparedImages) -> None:
     feed = Feed(prepared, "cpu")
     assert feed.resident
     assert feed._images.data_ptr() == prepared.pixels.data_ptr()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("strength", ["paper", "strong"])
+def test_amplitudes_are_mixed_across_processes_before_normalization(
+    prepared: PreparedImages, device: str, strength: Strength, resident: bool
+) -> None:
+    feed, known = Feed(prepared, device, resident=resident), Preprocessing(4)
+    plain = Augmentation(strength, Preprocessing(4, (0.0,) * 3, (1.0,) * 3), seed=3)
+    mixing = AmplitudeMixing("other domain", 0.5, seed=3)
+    mixed = Augmentation(strength, known, seed=3, mixing=mixing)
+    whole = DomainBatches(SETS, 4, epoch=3)
+    shares = [DomainBatches(SETS, 4, epoch=3, rank=rank, world_size=2) for rank in (0, 1)]
+    parts = [list(feed.epoch(share, mixed)) for share in shares]
+    untouched = list(feed.epoch(DomainBatches(SETS, 4, epoch=3), plain))
+    for batch, before, *both in zip(feed.epoch(whole, mixed), untouched, *parts, strict=True):
+        plan = mixing.plan(batch.step, whole.positions, before.domains.cpu())
+        expected = normalise(mix_amplitudes(before.images, plan), known)
+        torch.testing.assert_close(batch.images, expected)
+        assert batch.images.is_contiguous(memory_format=torch.channels_last)
+        assert torch.equal(batch.labels, before.labels)
+        assert torch.equal(batch.domains, before.domains)
+        for share, part in zip(shares, both, strict=True):
+            torch.testing.assert_close(part.images, batch.images[share.positions])
+            assert torch.equal(part.labels, batch.labels[share.positions])
+            assert torch.equal(part.domains, batch.domains[share.positions])

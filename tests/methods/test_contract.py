@@ -52,6 +52,31 @@ def test_the_loss_trains_every_parameter(name, batch, domains):
 
 
 @every_method
+def test_smoothed_labels_change_the_loss_of_every_stage(name, batch):
+    method = create(name, small_cnn(), DOMAINS).train()
+    start, known = copy.deepcopy(method.state_dict()), {}
+    for smoothing in (0.0, 0.1):
+        method.label_smoothing = smoothing
+        for epoch in (0, 1):
+            method.begin_epoch(epoch, warm_up=1)
+            method.load_state_dict(start)
+            torch.manual_seed(3)
+            known[smoothing, epoch] = method(*batch).item()
+    for epoch in (0, 1):
+        assert known[0.1, epoch] != known[0.0, epoch]
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([0.5, 1.0, 2.0, 0.7])])
+def test_smoothed_labels_are_shares_of_all_classes(weights):
+    method, logits = create("deepall", small_cnn(), DOMAINS), torch.randn(6, 4)
+    labels = torch.tensor([0, 3, -100, 1, 1, 2])
+    method.class_weights, method.label_smoothing = weights, 0.2
+    shares = 0.8 * F.one_hot(labels[labels >= 0], 4) + 0.05
+    known = F.cross_entropy(logits[labels >= 0], shares, weights, reduction="sum") / 5
+    torch.testing.assert_close(method.cross_entropy(logits, labels), known)
+
+
+@every_method
 def test_one_domain(name, batch):
     images, labels, _ = batch
     method = create(name, small_cnn(), ["only"]).train()
@@ -63,11 +88,17 @@ def test_one_domain(name, batch):
     assert method.eval().predict(images).isfinite().all()
 
 
-@every_method
-def test_the_loss_needs_no_value(name, batch):
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in NAMES),
+        ("points", {"centre": 0.2, "groups": True, "mixstyle": "own domain"}),
+    ],
+)
+def test_the_loss_needs_no_value(name, options, batch):
     """What meta tensors can run, without any values, can be recorded as a CUDA graph."""
     images, labels, domains = (tensor.to("meta") for tensor in batch)
-    method = create(name, small_cnn(), DOMAINS).to("meta").train()
+    method = create(name, small_cnn(), DOMAINS, options).to("meta").train()
     for epoch in (0, 1):
         method.begin_epoch(epoch, warm_up=1)
         method(images, labels, domains).backward()

@@ -38,15 +38,15 @@ def test_the_loss_by_hand(batch) -> None:
     torch.manual_seed(5)
     loss = method(images.double(), labels, domains)
     torch.manual_seed(5)
-    x = by_hand(model[:3](images.double()), *method.draw(domains, images.device))
-    x = by_hand(model[3:5](x), *method.draw(domains, images.device))
+    x = by_hand(model[:3](images.double()), *method.styles.draw(domains, images.device))
+    x = by_hand(model[3:5](x), *method.styles.draw(domains, images.device))
     torch.testing.assert_close(loss, F.cross_entropy(model[5:](x), labels))
 
 
 def test_what_is_drawn() -> None:
     domains = torch.tensor([0, 0, 1, 2, 2, 2])
     method = MixStyle(small_cnn(), DOMAINS, alpha=0.4, probability=0.3)
-    draws = [method.draw(domains, domains.device) for _ in range(2000)]
+    draws = [method.styles.draw(domains, domains.device) for _ in range(2000)]
     assert all(sorted(partners.tolist()) == list(range(6)) for partners, _ in draws[:20])
     mixing = torch.stack([share for _, share in draws if not share.eq(1).all()])
     assert len(mixing) / 2000 == pytest.approx(0.3, abs=0.04)
@@ -54,13 +54,16 @@ def test_what_is_drawn() -> None:
     assert mixing.mean().item() == pytest.approx(0.5, abs=0.03)
     assert mixing.var().item() == pytest.approx(variance, abs=0.01)
     method = MixStyle(small_cnn(), DOMAINS, partners="other domain")
+    inside = MixStyle(small_cnn(), DOMAINS, partners="own domain")
     for _ in range(20):
-        partners, _ = method.draw(domains, domains.device)
+        partners, _ = method.styles.draw(domains, domains.device)
         assert (domains[partners] != domains).all()
+        partners, _ = inside.styles.draw(domains, domains.device)
+        assert (domains[partners] == domains).all()
 
 
 def test_the_last_stage_is_left_out() -> None:
-    assert MixStyle(small_cnn(), DOMAINS).layers == ["0"]
+    assert MixStyle(small_cnn(), DOMAINS).styles.layers == ["0"]
 
 
 @pytest.mark.parametrize(

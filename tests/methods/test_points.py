@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from bne.core import ensemble
 from bne.core.norm import DomainBatchNorm
 from bne.methods import create
+from bne.methods.mixstyle import mixed
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 OTHERS = torch.tensor([1, 2, 1, 0, 0, 2, 0, 1, 1])
@@ -18,7 +19,7 @@ SHARES = torch.linspace(0, 0.5, 9)
 @pytest.fixture
 def drawn(monkeypatch):
     """Known domains and shares instead of random ones."""
-    monkeypatch.setattr(ensemble, "_elsewhere", lambda _, domains: OTHERS % domains)
+    monkeypatch.setattr(ensemble, "another", lambda _, domains: OTHERS % domains)
     monkeypatch.setattr(torch, "rand", lambda *_, **__: SHARES / 0.5)
 
 
@@ -95,6 +96,72 @@ def test_learned_shares_against_the_definition(batch, name):
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), slopes)
 
 
+def test_second_points_may_be_mixtures_of_domains(batch):
+    """In double precision, against the domains' moments pooled by hand at every layer."""
+    images, _, own = batch
+    net = method_of().double().net
+    weights = torch.tensor([[0, 1, 0], [0, 0.5, 0.5], [1 / 3] * 3] * 3, dtype=torch.double)
+    torch.manual_seed(3)
+    shares = torch.rand(9) * 0.5
+    first = second = images.double()
+    for module in net.model:
+        if not isinstance(module, DomainBatchNorm):
+            first, second = module(first), module(second)
+            continue
+        own_rows = [first[own == d].transpose(0, 1).flatten(1) for d in range(3)]
+        mean = torch.stack([rows.mean(1) for rows in own_rows])
+        square = torch.stack([rows.square().mean(1) for rows in own_rows])
+        rows = []
+        for x, weights_here, share in (
+            (first, torch.eye(3)[own].double(), shares * 0),
+            (second, weights, shares),
+        ):
+            middle = weights_here @ mean
+            deviation = (weights_here @ square - middle.square() + module.eps).sqrt()
+            middle = torch.lerp(middle, x.mean((2, 3)), share.double()[:, None])
+            instance = (x.var((2, 3), correction=0) + module.eps).sqrt()
+            deviation = torch.lerp(deviation, instance, share.double()[:, None])
+            x = (x - middle[..., None, None]) / deviation[..., None, None]
+            rows.append(x * module.weight[:, None, None] + module.bias[:, None, None])
+        first, second = rows
+    torch.manual_seed(3)
+    found = net(images.double(), own, max_lean=0.5, elsewhere=weights)
+    torch.testing.assert_close(found, torch.cat([first, second]))
+    with pytest.raises(ValueError, match="pass max_lean"):
+        net(images, own, elsewhere=weights)
+
+
+def test_second_points_are_drawn_among_centre_and_groups():
+    own = torch.tensor([0, 1, 3]).repeat_interleave(2000)
+    method = create("points", small_cnn(), list("abcde"), {"centre": 0.25})
+    weights = method.elsewhere(own)
+    central = weights.amax(1) < 0.5
+    even = torch.tensor([1, 1, 0, 1, 0]) / 3
+    torch.testing.assert_close(weights[central], even.expand(int(central.sum()), -1))
+    assert 0.22 < central.float().mean() < 0.28
+    assert (weights[~central].gather(1, own[~central].unsqueeze(1)) == 0).all()
+    assert ((weights[~central] == 1).sum(1) == 1).all()
+    method = create("points", small_cnn(), list("abcde"), {"groups": True})
+    taken = method.elsewhere(own)[:2000] > 0
+    found, counts = taken.unique(dim=0, return_counts=True)
+    # Half as often alone as not: b or d, and by an even chance each a and the other of them.
+    chances = {"01000": 1 / 8, "00010": 1 / 8, "11000": 1 / 8, "10010": 1 / 8}
+    chances |= {"01010": 1 / 4, "11010": 1 / 4}
+    shares = {
+        "".join(str(int(x)) for x in row): n / 2000
+        for row, n in zip(found, counts.tolist(), strict=True)
+    }
+    assert shares == pytest.approx(chances, abs=0.04)
+    assert create("points", small_cnn(), list("abcde")).elsewhere(own) is None
+
+
+@pytest.mark.parametrize("options", [{"centre": 1.0}, {"groups": True, "learn_lean": True}])
+def test_mixtures_train_everything(batch, options):
+    method = method_of(**options)
+    method(*batch).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in method.parameters())
+
+
 @pytest.mark.parametrize("name", ["points", "deepall-points"])
 def test_shares_start_at_a_fifth_and_learn_after_the_warm_up(batch, name):
     method = method_of(name, learn_lean=True)
@@ -135,12 +202,12 @@ def test_the_statistics_kept_are_those_of_the_first_copies(batch):
 
 def test_the_other_domain_is_drawn_evenly_from_those_in_the_batch():
     own = torch.tensor([0, 1, 3]).repeat_interleave(3000)
-    other = ensemble._elsewhere(own, 5)
+    other = ensemble.another(own, 5)
     counts = [torch.bincount(part, minlength=5).tolist() for part in other.split(3000)]
     for d, row in zip((0, 1, 3), counts, strict=True):
         assert row[d] == row[2] == row[4] == 0
         assert all(abs(row[e] - 1500) < 110 for e in {0, 1, 3} - {d})  # 4 deviations
-    assert ensemble._elsewhere(torch.full((7,), 2), 5).tolist() == [2] * 7  # alone
+    assert ensemble.another(torch.full((7,), 2), 5).tolist() == [2] * 7  # alone
 
 
 def test_shares_are_uniform_up_to_the_largest(monkeypatch):
@@ -206,3 +273,38 @@ def test_predictions_are_those_at_the_centre_unless_told_otherwise(batch):
 def test_what_is_no_share_is_refused(name, share):
     with pytest.raises(ValueError, match="max_lean must be a share"):
         create(name, small_cnn(), DOMAINS, {"max_lean": share})
+
+
+@pytest.mark.parametrize("name", ["points", "deepall-points"])
+def test_styles_are_mixed_alike_in_both_copies(name, batch, monkeypatch):
+    """Against the network with the features of its one stage changed by hand."""
+    images, labels, domains = batch
+    method = method_of(name, mixstyle="own domain")
+    assert method.styles.layers == ["0"]
+    partners, share = torch.tensor([1, 2, 0, 4, 3, 5, 8, 6, 7]), torch.linspace(0, 1, 9)
+    drawn_for = []
+    monkeypatch.setattr(
+        method.styles, "draw", lambda ids, _: (drawn_for.append(ids), (partners, share))[1]
+    )
+    plain = copy.deepcopy(method.net)
+    with torch.no_grad():
+        features = plain.model[0](images)
+    both = mixed(features, partners, share).repeat(2, 1, 1, 1)
+    plain.model[0].register_forward_hook(lambda _, __, x: both[: len(x)])
+    ids = domains if name == "points" else torch.zeros_like(domains)
+    torch.manual_seed(3)
+    expected = F.cross_entropy(plain(images, ids, max_lean=0.5), labels.repeat(2))
+    torch.manual_seed(3)
+    torch.testing.assert_close(method(*batch), expected)
+    assert torch.equal(drawn_for[0], domains)
+    method.begin_epoch(0, warm_up=1)
+    expected = F.cross_entropy(plain(images, ids, own_branch=True), labels)
+    torch.testing.assert_close(method(*batch), expected)
+    assert not method.net.model[0]._forward_hooks
+    with pytest.raises(ValueError, match="partners must be one of"):
+        create(name, small_cnn(), DOMAINS, {"mixstyle": "same"})
+
+
+def test_a_share_of_centres_is_a_share():
+    with pytest.raises(ValueError, match="centre must be a share"):
+        create("points", small_cnn(), DOMAINS, {"centre": 1.5})

@@ -13,7 +13,7 @@ from bne.data.images import ImageSet
 from bne.data.sources import open_images
 from bne.errors import TrainingError
 from bne.recipes.inputs import Inputs
-from bne.recipes.schema import Optimiser, Phase, Recipe, flat, keys
+from bne.recipes.schema import Amplitudes, Optimiser, Phase, Recipe, Strong, flat, keys
 from bne.training.folder import Result, RunFolder, read_training
 from bne.training.identity import FIRST, Identity, settings_of
 from tests.data.small import names, write
@@ -53,6 +53,9 @@ def test_an_option_at_its_default_changes_nothing() -> None:
         ({"fit": "letterbox"}, "fit is 'squash' there and 'letterbox' here"),
         ({"range": (0.0, 4095.0)}, "range is 'full' there and [0.0, 4095.0] here"),
         ({"channels": 1}, "channels is 3 there and 1 here"),
+        ({"strong": Strong(gray=0.5)}, "strong.gray is 0.1 there and 0.5 here"),
+        ({"amplitudes": Amplitudes("random")}, "amplitudes.name is None there and 'random' here"),
+        ({"label_smoothing": 0.1}, "label_smoothing is 0.0 there and 0.1 here"),
         ({"patience": 3}, "patience is None there and 3 here"),
         ({"exact_statistics": True}, "statistics is None there and 2 here"),
     ],
@@ -73,6 +76,9 @@ def test_a_record_from_before_a_setting_or_option_existed_still_counts() -> None
         old["fit"],
         old["range"],
         old["channels"],
+        old["strong"],
+        old["amplitudes"],
+        old["label_smoothing"],
         old["train"]["optimiser"]["clip"],
         old["options"]["layers"],
     )

@@ -1,13 +1,14 @@
 """Training that is killed and resumed against training that is not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from bne.errors import Interrupted, TrainingError
-from bne.recipes.schema import HeadPhase, Phase
+from bne.recipes.schema import Amplitudes, Averaging, HeadPhase, Phase
 from bne.training.events import Epoch
 from tests.training import small
 
@@ -36,9 +37,17 @@ def test_killed_at_any_moment_training_ends_with_the_same_bits(kills, method) ->
     assert results[0]["accuracy"] == results[1]["accuracy"]
 
 
-@pytest.mark.parametrize("method", RIVALS)
-def test_rivals_that_stop_in_their_last_stage_go_on_exactly(tmp_path: Path, method: str) -> None:
+@pytest.mark.parametrize("method", [*RIVALS, "points"])
+def test_what_stops_in_its_last_stage_goes_on_exactly(tmp_path: Path, method: str) -> None:
     recipe = small.recipe(method, head=HeadPhase(0), train=Phase(2, warm_up=1))
+    if method == "points":
+        recipe = replace(
+            recipe,
+            augmentation="strong",
+            amplitudes=Amplitudes("random"),
+            label_smoothing=0.1,
+            averaging=Averaging("dense", tail=0.6),  # of the last six steps
+        )
     whole = small.run(recipe, small.images(), tmp_path / "whole")
     with pytest.raises(Interrupted):
         small.run(recipe, small.images(), tmp_path / "parts", listeners=[small.StopAt(7)])

@@ -15,7 +15,7 @@ from torch import distributed
 from bne.errors import Interrupted
 from bne.methods import create, entries
 from bne.methods.points import PointsMethod
-from bne.recipes.schema import Averaging, Optimiser, Phase
+from bne.recipes.schema import Amplitudes, Averaging, Optimiser, Phase
 from bne.training.distributed import Processes, synchronise
 from bne.training.loop import TrainingStep
 from bne.training.optim import make_optimiser, set_learning_rate
@@ -75,6 +75,7 @@ def recipe(method: str = "bne"):
     """Without dropout, which differs from process to process."""
     phase = Phase(4, warm_up=2, optimiser=Optimiser("sgd", 0.02, head_factor=1.0, clip=5.0))
     how = {"averaging": Averaging("ema", decay=0.9), "exact_statistics": True}
+    how["amplitudes"] = Amplitudes("other domain")
     return small.recipe(method, backbone="tiny-dry", train=phase, **how)
 
 

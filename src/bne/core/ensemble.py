@@ -100,6 +100,7 @@ class DomainEnsemble(nn.Module):
         own_branch: bool = False,
         details: bool = False,
         max_lean: float | Mapping[str, Tensor] | None = None,
+        elsewhere: Tensor | None = None,
     ) -> Any:
         """The mixture of all branches or, with `own_branch`, each image under one domain alone.
 
@@ -123,6 +124,9 @@ class DomainEnsemble(nn.Module):
             max_lean: the largest share to lean by in training on points, 0 to 1. Or, by layer name,
                 the share itself: (), for all second copies, with a gradient if it has one; layers
                 that are not named do not lean.
+            elsewhere: (N, K), the domains' weights where images are trained on points: the second
+                copy of each is run under this mixture of their statistics, not under a domain that
+                is drawn. Weights add up to 1.
 
         Returns:
             The logits, (N, classes), or a `Prediction`. With `own_branch`, the network's output;
@@ -131,7 +135,10 @@ class DomainEnsemble(nn.Module):
         if domains is None and len(self.domains) == 1 and (self.training or own_branch):
             domains = torch.zeros(images.shape[0], dtype=torch.long, device=images.device)
         if max_lean is not None:
-            return self._points(images, domains, max_lean, alone=not (own_branch or details))
+            alone = not (own_branch or details)
+            return self._points(images, domains, max_lean, elsewhere, alone=alone)
+        if elsewhere is not None:
+            raise ValueError("elsewhere is for training on points: pass max_lean too")
         if own_branch:
             if details:
                 raise ValueError("one branch has no details: leave own_branch or details out")
@@ -352,6 +359,7 @@ class DomainEnsemble(nn.Module):
         images: Tensor,
         domains: Domains | None,
         max_lean: float | Mapping[str, Tensor],
+        elsewhere: Tensor | None,
         *,
         alone: bool,
     ) -> Any:
@@ -362,11 +370,18 @@ class DomainEnsemble(nn.Module):
         own = self.indices(domains, images)
         shares = self._second_shares(max_lean, own)
         first = torch.ones_like(own, dtype=torch.bool)
-        ids = torch.cat([own, _elsewhere(own, len(self.domains))])
+        weights, other = None, own
+        if elsewhere is None:
+            other = another(own, len(self.domains))
+        else:
+            each = torch.arange(len(self.domains), device=own.device)
+            weights = torch.cat([(own.unsqueeze(1) == each).to(elsewhere.dtype), elsewhere])
+        ids = torch.cat([own, other])
         members = torch.cat([first, ~first])
 
         def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
-            return layer.by_domain(x, ids, members, shares=shares.get(layer.name))
+            lean = shares.get(layer.name)
+            return layer.by_domain(x, ids, members, shares=lean, weights=weights)
 
         return self.run(images, rule, copies=2)
 
@@ -635,7 +650,7 @@ def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
     return lambda layer, x: layer.by_domain(x, ids, members, track=track)
 
 
-def _elsewhere(own: Tensor, domains: int) -> Tensor:
+def another(own: Tensor, domains: int) -> Tensor:
     """For each image another of the domains in the batch, (N,), drawn evenly; its own if alone."""
     each = torch.arange(domains, device=own.device)
     present = (own.unsqueeze(1) == each).any(0)

@@ -185,6 +185,7 @@ class DomainBatchNorm(nn.Module):
         members: Tensor | None = None,
         *,
         shares: Tensor | None = None,
+        weights: Tensor | None = None,
         track: bool = True,
     ) -> Tensor:
         """Normalizes every image by the statistics of the domain it is run under.
@@ -201,6 +202,8 @@ class DomainBatchNorm(nn.Module):
             members: (N,) bool, whether the image belongs to that domain.
             shares: (N,), how far each image leans on its own statistics in training, a constant or
                 with a gradient; None for 0. In evaluation that is the layer's own `share`.
+            weights: (N, K), the domains' weights where in training each image is run under the
+                domains' mixture instead; see `by_mixture`.
             track: whether batch statistics update the running ones; False when a pass is repeated.
 
         Returns:
@@ -211,16 +214,22 @@ class DomainBatchNorm(nn.Module):
         if members is not None and self.training:
             if values_per_channel(samples) == 1:  # an image alone has no deviation to lean on
                 shares = None
-            if not self._pools_processes() and (kernels := kernels_for(samples)):
+            pools = self._pools_processes()
+            if not pools and weights is None and (kernels := kernels_for(samples)):
                 if shares is None:
                     return self._by_batch_kernel(kernels, x, domains, members, track)
                 if population is not None:
                     return self._by_lean_kernel(kernels, x, domains, members, shares, track)
             own = image_moments(samples)
             statistics = self._batch_statistics(samples, own, domains, members, track)
-            if shares is None:
+            if weights is not None:
+                known = combine(statistics, weights.to(statistics.mean.dtype))
+            elif shares is None:
                 return self._normalise(samples, statistics, domains)
-            known = Moments(*(statistic[domains] for statistic in statistics))
+            else:
+                known = Moments(*(statistic[domains] for statistic in statistics))
+            if shares is None:
+                return self._normalise(samples, known)
             return self._normalise(samples, leaned(known, own, shares.unsqueeze(1), self.eps))
         if population is None:
             return self._normalise(samples, self._moments_alone(samples))

@@ -6,26 +6,42 @@ from nothing else, so that a resumed run, another device and several processes c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 
 from bne.data.batches import seed_of
+from bne.data.mixing import mix_amplitudes
 from bne.data.transform import crop, normalise, pick, resized_crop, upload
 from bne.errors import DataError, SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from bne.data.batches import DomainBatches
+    from bne.data.mixing import AmplitudeMixing, Mixture
     from bne.models.registry import Preprocessing
 
 Strength = Literal["paper", "strong", "randaugment"]
 
-MIN_AREA = 0.5
 MAX_LOG_ASPECT = 0.2877  # log(4/3)
-JITTER = 0.3
-GREY_CHANCE = 0.1
 DRAWS = 10  # random numbers per image, as many as the strong augmentation takes
+
+
+class Changes(NamedTuple):
+    """How far the strong augmentation goes.
+
+    Attributes:
+        area: The least share of an image that a crop keeps.
+        jitter: By how much brightness, contrast and saturation are scaled up or down at most.
+        hue: By how much of the color circle hues are turned at most, to either side.
+        gray: The chance of an image to be made gray.
+    """
+
+    area: float = 0.5
+    jitter: float = 0.3
+    hue: float = 0.3
+    gray: float = 0.1
 
 
 class Augmentation:
@@ -34,9 +50,11 @@ class Augmentation:
     - "paper": a random crop and a random horizontal flip.
     - "strong": a random crop of at least half the area and an aspect of 3:4 to 4:3, resized; a
       random flip; brightness, contrast and saturation scaled by 0.7 to 1.3 and hue turned by up to
-      0.3, in this order; one image in ten made gray.
+      0.3, in this order; one image in ten made gray. `Changes` has these numbers.
     - "randaugment": torchvision's `RandAugment`, 2 operations of magnitude 9, then "strong". Slow:
       it takes the images one by one.
+
+    Amplitudes are mixed after that, see `bne.data.mixing`.
     """
 
     def __init__(
@@ -46,6 +64,8 @@ class Augmentation:
         seed: int = 0,
         *,
         flip: bool = True,
+        strong: Changes = Changes(),  # noqa: B008  a constant
+        mixing: AmplitudeMixing | None = None,
     ) -> None:
         """Chooses the changes.
 
@@ -54,6 +74,8 @@ class Augmentation:
             preprocessing: The size of the crops, and the normalization.
             seed: Number that decides all changes.
             flip: Whether to mirror every other image; digits and text must not be.
+            strong: How far "strong" goes.
+            mixing: How images mix their amplitudes; None for not at all.
         """
         known = get_args(Strength)
         if strength not in known:
@@ -64,6 +86,14 @@ class Augmentation:
         self._preprocessing = preprocessing
         self._seed = seed
         self._flip_chance = 0.5 if flip else 0.0
+        self._changes = strong
+        self._mixing = mixing
+
+    def mixture(self, batches: DomainBatches, step: int) -> Mixture | None:
+        """How a process's images mix their amplitudes at a step; None if none ever does."""
+        if self._mixing is None:
+            return None
+        return self._mixing.plan(step, batches.positions, batches.whole_domains(step))
 
     def __call__(
         self,
@@ -71,6 +101,7 @@ class Augmentation:
         step: int,
         positions: Tensor | None = None,
         chosen: Tensor | None = None,
+        mixture: Mixture | None = None,
     ) -> Tensor:
         """Augments one batch.
 
@@ -81,9 +112,11 @@ class Augmentation:
                 together; 0, 1, 2, ... if there is one process.
             chosen: (B,) int64 on the CPU, the images that make up the batch; all, in order, by
                 default.
+            mixture: What `mixture` gave; the batch is then all that take part.
 
         Returns:
-            (B, 3, size, size) float32, normalized, where `size` is the preprocessing's.
+            (B, 3, size, size) float32, normalized, where `size` is the preprocessing's; with a
+            mixture, of its own images alone.
         """
         size = self._preprocessing.size
         if min(images.shape[-2:]) < size:
@@ -95,13 +128,18 @@ class Augmentation:
             positions = torch.arange(len(images) if chosen is None else len(chosen))
         draws = _draws(self._seed, step, positions)
         if self._strength == "paper":
-            return normalise(self._paper(images, draws, chosen), self._preprocessing)
-        if chosen is not None:
-            images = pick(images, chosen)
-        if self._strength == "randaugment":
-            seeds = [seed_of("randaugment", self._seed, step, p) for p in positions.tolist()]
-            images = _rand_augment(images, seeds)
-        return normalise(self._strong(images, draws), self._preprocessing)
+            changed = self._paper(images, draws, chosen)
+        else:
+            if chosen is not None:
+                images = pick(images, chosen)
+            if self._strength == "randaugment":
+                seeds = [seed_of("randaugment", self._seed, step, p) for p in positions.tolist()]
+                images = _rand_augment(images, seeds)
+            changed = self._strong(images, draws)
+        if mixture is not None:
+            changed = changed / 255 if changed.dtype == torch.uint8 else changed
+            changed = mix_amplitudes(changed, mixture)
+        return normalise(changed, self._preprocessing)
 
     def _paper(self, images: Tensor, draws: Tensor, chosen: Tensor | None) -> Tensor:
         """(B, 3, size, size) uint8."""
@@ -112,8 +150,9 @@ class Augmentation:
 
     def _strong(self, images: Tensor, draws: Tensor) -> Tensor:
         """(B, 3, size, size) in [0, 1]."""
+        least, jitter, hue, gray = self._changes
         full_height, full_width = images.shape[-2:]
-        area = full_height * full_width * _between(draws[:, 0], MIN_AREA, 1)
+        area = full_height * full_width * _between(draws[:, 0], least, 1)
         aspect = _between(draws[:, 1], -MAX_LOG_ASPECT, MAX_LOG_ASPECT).exp()
         height = (area / aspect).sqrt().round().clamp(max=full_height)
         width = (area * aspect).sqrt().round().clamp(max=full_width)
@@ -121,12 +160,14 @@ class Augmentation:
         left = (draws[:, 3] * (full_width - width + 1)).floor()
         box, flip = torch.stack((top, left, height, width)), draws[:, 4] < self._flip_chance
         changed = resized_crop(images.float() / 255, box, flip, self._preprocessing.size)
-        jitter = upload(_between(draws[:, 5:9].T, -JITTER, JITTER), images.device)
-        changed = adjust_brightness(changed, 1 + jitter[0])
-        changed = adjust_contrast(changed, 1 + jitter[1])
-        changed = adjust_saturation(changed, 1 + jitter[2])
-        changed = adjust_hue(changed, jitter[3])
-        return drop_colour(changed, upload(draws[:, 9] < GREY_CHANCE, images.device))
+        scales = _between(draws[:, 5:8].T, -jitter, jitter)
+        turns = _between(draws[:, 8:9].T, -hue, hue)
+        strengths = upload(torch.cat((1 + scales, turns)), images.device)
+        changed = adjust_brightness(changed, strengths[0])
+        changed = adjust_contrast(changed, strengths[1])
+        changed = adjust_saturation(changed, strengths[2])
+        changed = adjust_hue(changed, strengths[3])
+        return drop_colour(changed, upload(draws[:, 9] < gray, images.device))
 
 
 def _draws(seed: int, step: int, positions: Tensor) -> Tensor:

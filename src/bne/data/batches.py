@@ -122,24 +122,31 @@ class DomainBatches:
                 self._items[name, "class", label] = torch.tensor(members)
         self._per_domain = per_domain
         self._seed = seed
-        own = per_domain // world_size
-        self._own = slice(rank * own, (rank + 1) * own)
         self._shuffled = lru_cache(2 * len(self._items))(self._shuffle)
         self.step = 0
         sizes = [len(numbers) * len(images) for numbers in images.values()]
         self.steps_per_epoch = _steps(sizes, per_domain * taken, epoch)
         places = torch.arange(taken * per_domain).view(taken, per_domain)
-        self.positions = places[:, self._own].flatten()
+        own = per_domain // world_size
+        self.positions = places[:, rank * own : (rank + 1) * own].flatten()
 
     def batch(self, step: int) -> Tensor:
         """(B,) int64, this process's images at a step, in domain order."""
-        round_, chosen = self._deal(step)
-        names = (self._names[domain] for domain in chosen.tolist())
-        return torch.cat([self._of_domain(name, round_)[self._own] for name in names])
+        return self.whole(step)[self.positions]
 
     def domains(self, step: int) -> Tensor:
         """(B,) int64, the domain of each of these images: 0 for the first domain, and so on."""
-        return self._deal(step)[1].repeat_interleave(self._own.stop - self._own.start)
+        return self.whole_domains(step)[self.positions]
+
+    def whole(self, step: int) -> Tensor:
+        """(N,) int64, the images of all processes together at a step, in domain order."""
+        round_, chosen = self._deal(step)
+        names = (self._names[domain] for domain in chosen.tolist())
+        return torch.cat([self._of_domain(name, round_) for name in names])
+
+    def whole_domains(self, step: int) -> Tensor:
+        """(N,) int64, the domain of each image of all processes together."""
+        return self._deal(step)[1].repeat_interleave(self._per_domain)
 
     def rest_of_epoch(self) -> range:
         """The steps left in the present epoch: a whole one unless resumed in its middle."""

@@ -108,9 +108,20 @@ class Feed:
 
     def _batches(self, batches: DomainBatches, augmentation: Augmentation) -> Iterator[Batch]:
         steps = batches.rest_of_epoch()
-        found = self._find(batches.batch(step) for step in steps)
+
+        def numbers(step: int) -> Tensor:
+            mixture = augmentation.mixture(batches, step)
+            return (
+                batches.batch(step) if mixture is None else batches.whole(step)[mixture.positions]
+            )
+
+        found = self._find(map(numbers, steps))
         for step, (images, chosen, labels) in zip(steps, found, strict=True):
-            changed = augmentation(images, step, batches.positions, chosen)
+            mixture, positions = augmentation.mixture(batches, step), batches.positions
+            if mixture is not None:
+                positions = mixture.positions
+                labels = labels.index_select(0, upload(mixture.own, self._device))
+            changed = augmentation(images, step, positions, chosen, mixture)
             yield Batch(changed, labels, upload(batches.domains(step), self._device), step)
 
     def _find(self, numbers: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor | None, Tensor]]:

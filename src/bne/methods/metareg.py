@@ -128,7 +128,13 @@ class MetaReg(DeepAll):
         return order[:1], order[:2][-1:]
 
     def _mean(self, logits: Tensor, labels: Tensor, counted: Tensor) -> Tensor:
-        losses = F.cross_entropy(logits, labels, self.class_weights, reduction="none")
+        losses = F.cross_entropy(
+            logits,
+            labels,
+            self.class_weights,
+            reduction="none",
+            label_smoothing=self.label_smoothing,
+        )
         return (losses * counted).sum() / counted.sum().clamp_min(1)
 
 

@@ -38,6 +38,7 @@ class Method(nn.Module, ABC):
             the last, with the label -100, which `cross_entropy` passes over.
         class_weights: (classes,), how much an image of each class counts in the loss; None counts
             all alike. Training sets it; it is no part of the state dict.
+        label_smoothing: the share of the loss in which all classes count alike. Training sets it.
         domains_per_step: the number of domains that have images in a training batch, if that is
             not all. Training sets it.
     """
@@ -49,6 +50,7 @@ class Method(nn.Module, ABC):
     scored_lean: float = 0.0
     uses_target: ClassVar[bool] = False
     class_weights: Tensor | None = None
+    label_smoothing: float = 0.0
     domains_per_step: int | None = None
 
     @property
@@ -81,7 +83,7 @@ class Method(nn.Module, ABC):
         return self.loss(images, labels, domains)
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """The mean over labeled images, each times the weight of its class if there are weights.
+        """The mean over labeled images, with smoothed labels and weighed by class if so set.
 
         The divisor is the number of images, so that parts of a batch add up to the whole.
 
@@ -89,9 +91,12 @@ class Method(nn.Module, ABC):
             logits: (N, classes).
             labels: (N,), -100 for images without one.
         """
+        smoothing = self.label_smoothing
         if self.class_weights is None:
-            return F.cross_entropy(logits, labels)
-        total = F.cross_entropy(logits, labels, self.class_weights, reduction="sum")
+            return F.cross_entropy(logits, labels, label_smoothing=smoothing)
+        total = F.cross_entropy(
+            logits, labels, self.class_weights, reduction="sum", label_smoothing=smoothing
+        )
         return total / (labels >= 0).sum()
 
     def members(

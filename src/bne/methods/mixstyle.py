@@ -1,6 +1,7 @@
 """MixStyle of Zhou et al.: images trade the statistics of their features with one another."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Literal, get_args
 
 import torch
@@ -13,23 +14,18 @@ from bne.methods.places import at_outputs, stages
 
 EPS = 1e-6
 
-Partners = Literal["random", "other domain"]
+Partners = Literal["random", "other domain", "own domain"]
 
 
-@register(
-    "mixstyle",
-    "past the paper: MixStyle of Zhou et al., in which images mix the means and deviations of "
-    "their features with those of another image",
-)
-class MixStyle(DeepAll):
-    """DeepAll that mixes images' means and deviations of features, after some stages.
+class StyleMixing:
+    """Mixes images' means and deviations of features, after some stages of a network.
 
     Args:
         model: the plain network.
-        domains: the source domains' names.
         probability: of a step that mixes, drawn for every stage by itself.
         alpha: the parameter of the Beta distribution that an image's own share is drawn from.
-        partners: whether an image mixes with a "random" one or with one of an "other domain".
+        partners: whether an image mixes with a "random" one, or with one of an "other domain" or of
+            its "own domain".
         layers: the names of the layers after which to mix; None takes the first three of ResNets'
             four, and of other networks all stages but the last.
     """
@@ -37,14 +33,12 @@ class MixStyle(DeepAll):
     def __init__(
         self,
         model: nn.Module,
-        domains: Sequence[str],
         *,
         probability: float = 0.5,
         alpha: float = 0.1,
         partners: Partners = "random",
         layers: Sequence[str] | None = None,
     ) -> None:
-        super().__init__(model, domains)
         check_share("probability", probability)
         if not alpha > 0:
             raise ValueError(f"alpha must be above 0, not {alpha}")
@@ -60,17 +54,23 @@ class MixStyle(DeepAll):
             if name not in names:
                 raise ValueError(f"layers: the network has no layer {name!r}")
 
-    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """Cross-entropy of the network whose features are mixed on the way."""
+    def in_pass(self, net: nn.Module, domains: Tensor) -> AbstractContextManager[None]:
+        """A context in which passes through a network mix features.
+
+        Args:
+            net: the network, as it was or converted.
+            domains: (N,), the images' domains. If each runs several times in a pass, its copies
+                mix with those of its partner, all alike.
+        """
 
         def change(x: Tensor) -> Tensor | None:
             if x[0, 0].numel() == 1:  # which has no deviation
                 return None
-            return mixed(x, *self.draw(domains, x.device))
+            partners, share = self.draw(domains, x.device)
+            copies = torch.arange(0, len(x), len(domains), device=x.device).unsqueeze(1)
+            return mixed(x, (copies + partners).flatten(), share.repeat(len(copies)))
 
-        with at_outputs(self.net, dict.fromkeys(self.layers, change)):
-            logits = self.net(images)
-        return self.cross_entropy(logits, labels)
+        return at_outputs(net, dict.fromkeys(self.layers, change))
 
     def draw(self, domains: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """The partner of each image, (N,), and its own share in the mixture, (N,).
@@ -84,13 +84,52 @@ class MixStyle(DeepAll):
             partners = torch.rand(count, device=device).argsort()
         else:
             own = domains.unsqueeze(1) == domains
-            partners = (torch.rand(count, count, device=device) - own.float()).argmax(1)
+            barred = own if self.partners == "other domain" else ~own
+            partners = (torch.rand(count, count, device=device) - barred.float()).argmax(1)
         # In double precision, since a small alpha draws numbers next to 0.
         alpha = torch.full((2, count), self.alpha, dtype=torch.double, device=device)
         one, other = torch.distributions.Gamma(alpha, torch.ones_like(alpha), False).sample()
         mixes = torch.rand((), device=device) < self.probability
         share = one / (one + other)
         return partners, torch.where(mixes, share, torch.ones_like(share))
+
+
+@register(
+    "mixstyle",
+    "past the paper: MixStyle of Zhou et al., in which images mix the means and deviations of "
+    "their features with those of another image",
+)
+class MixStyle(DeepAll):
+    """DeepAll that mixes images' means and deviations of features, after some stages.
+
+    Args:
+        model: the plain network.
+        domains: the source domains' names.
+        probability: as in `StyleMixing`, like all that follow.
+        alpha: of the Beta distribution.
+        partners: of images.
+        layers: after which to mix.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        domains: Sequence[str],
+        *,
+        probability: float = 0.5,
+        alpha: float = 0.1,
+        partners: Partners = "random",
+        layers: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(model, domains)
+        self.styles = StyleMixing(
+            model, probability=probability, alpha=alpha, partners=partners, layers=layers
+        )
+
+    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """Cross-entropy of the network whose features are mixed on the way."""
+        with self.styles.in_pass(self.net, domains):
+            return super().loss(images, labels, domains)
 
 
 def mixed(x: Tensor, partners: Tensor, share: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -9,11 +10,12 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.distances import Distance
-from bne.core.ensemble import DomainEnsemble, Mix, check_share
+from bne.core.ensemble import DomainEnsemble, Mix, another, check_share
 from bne.core.norm import domain_layers
 from bne.core.surgery import Momentum
 from bne.methods.bne import BNE, BranchMethod
 from bne.methods.method import register
+from bne.methods.mixstyle import Partners, StyleMixing
 
 START = 0.2  # of shares that are learned
 
@@ -39,18 +41,25 @@ class LayerShares(nn.Module):
         return dict(zip(self.names, self.logits.sigmoid().unbind(), strict=True))
 
 
+def _styles(model: nn.Module, partners: Partners | None) -> StyleMixing | None:
+    """Of a plain network, whose stages a converted one no longer tells."""
+    return None if partners is None else StyleMixing(model, partners=partners)
+
+
 class PointsMethod(BranchMethod):
     """Every image twice in one pass, once under its domain and once leaning, after the warm-up.
 
     Attributes:
         max_lean: the largest share that images lean by in training.
         shares: the shares that are learned instead, if any.
+        styles: how features are mixed in training, if they are.
     """
 
     mixing: ClassVar[str] = "points"
     most_lean: ClassVar[float] = 0.2
     max_lean: float
     shares: LayerShares | None
+    styles: StyleMixing | None
 
     def _set_shares(self, max_lean: float, *, learn_lean: bool) -> None:
         check_share("max_lean", max_lean)
@@ -73,10 +82,25 @@ class PointsMethod(BranchMethod):
         stage, passes, once = super().cost(epoch, warm_up, domains, {**options, "mix": mix})
         return stage, min(passes, 2), once
 
+    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
+        """The loss at both points or, in the warm-up, under each image's own domain."""
+        mixing = nullcontext() if self.styles is None else self.styles.in_pass(self.net, domains)
+        with mixing:
+            return super().loss(images, labels, self._known(domains))
+
+    def _known(self, domains: Tensor) -> Tensor:
+        """The domains that branches are of, (N,)."""
+        return domains
+
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""
         max_lean = self.max_lean if self.shares is None else self.shares()
-        return self.cross_entropy(self.net(images, domains, max_lean=max_lean), labels.repeat(2))
+        logits = self.net(images, domains, max_lean=max_lean, elsewhere=self.elsewhere(domains))
+        return self.cross_entropy(logits, labels.repeat(2))
+
+    def elsewhere(self, domains: Tensor) -> Tensor | None:
+        """The domains' weights at each image's second point, (N, K); None for one other domain."""
+        return None
 
 
 @register(
@@ -96,6 +120,11 @@ class Points(PointsMethod, BNE):
         domains: the source domains' names.
         max_lean: the largest share that images lean by in training.
         learn_lean: whether training learns the share instead, one for each layer.
+        centre: the share of images whose second point is the centre of the domains in the batch.
+        groups: whether the other second points are centres of random groups: of another domain
+            and, each by an even chance, those that are left, the image's own among them.
+        mixstyle: the partners of images that mix their features' means and deviations, as in the
+            method "mixstyle"; None mixes none. Branches stay apart with "own domain".
         momentum: as in `bne.convert`, like all that follow.
         distance: how far images lie from the domains.
         layers: the layers whose statistics are compared, by name, or the number of first ones.
@@ -110,12 +139,16 @@ class Points(PointsMethod, BNE):
         *,
         max_lean: float = 0.5,
         learn_lean: bool = False,
+        centre: float = 0.0,
+        groups: bool = False,
+        mixstyle: Partners | None = None,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Sequence[str] | int | None = None,
         mix: Mix = "centre",
         nearest: int | None = None,
     ) -> None:
+        styles = _styles(model, mixstyle)
         super().__init__(
             model,
             domains,
@@ -125,7 +158,25 @@ class Points(PointsMethod, BNE):
             mix=mix,
             nearest=nearest,
         )
+        self.styles = styles
         self._set_shares(max_lean, learn_lean=learn_lean)
+        check_share("centre", centre)
+        self.centre, self.groups = centre, groups
+
+    def elsewhere(self, domains: Tensor) -> Tensor | None:
+        """The domains' weights at each image's second point, (N, K); None for one other domain."""
+        if not (self.centre or self.groups):
+            return None
+        device = domains.device
+        each = torch.arange(len(self.net.domains), device=device)
+        taken = another(domains, len(each)).unsqueeze(1) == each
+        present = (domains.unsqueeze(1) == each).any(0)
+        if self.groups:
+            taken = taken | (present & (torch.rand(taken.shape, device=device) < 0.5))
+        if self.centre:
+            central = torch.rand((len(domains), 1), device=device) < self.centre
+            taken = torch.where(central, present, taken)
+        return taken / taken.sum(1, keepdim=True)
 
 
 @register(
@@ -141,6 +192,8 @@ class DeepAllPoints(PointsMethod):
         domains: the source domains' names, which play no part.
         max_lean: the largest share that images lean by in training.
         learn_lean: whether training learns the share instead, one for each layer.
+        mixstyle: the partners of images that mix their features' means and deviations, as in the
+            method "mixstyle"; None mixes none.
         momentum: the least share of a new batch in the running statistics, as in `bne.convert`.
     """
 
@@ -151,15 +204,18 @@ class DeepAllPoints(PointsMethod):
         *,
         max_lean: float = 0.5,
         learn_lean: bool = False,
+        mixstyle: Partners | None = None,
         momentum: Momentum = 0.01,
     ) -> None:
+        styles = _styles(model, mixstyle)
         super().__init__("after warm-up")
         self.net = convert(model, momentum=momentum)
+        self.styles = styles
         self._set_shares(max_lean, learn_lean=learn_lean)
 
-    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """As that of `Points`, with every image in the one domain."""
-        return super().loss(images, labels, torch.zeros_like(domains))
+    def _known(self, domains: Tensor) -> Tensor:
+        """The one domain."""
+        return torch.zeros_like(domains)
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's logits."""
@@ -169,4 +225,4 @@ class DeepAllPoints(PointsMethod):
     @torch.no_grad()
     def observe(self, images: Tensor, domains: Tensor) -> None:
         """Runs every image in the one domain."""
-        super().observe(images, torch.zeros_like(domains))
+        super().observe(images, self._known(domains))

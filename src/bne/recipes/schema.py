@@ -70,16 +70,51 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Strong:
+    """How far the augmentation "strong" goes, which is part of "randaugment" too.
+
+    Attributes:
+        area: the least share of an image that a crop keeps.
+        jitter: by how much brightness, contrast and saturation are scaled up or down at most.
+        hue: by how much of the color circle hues are turned at most, to either side.
+        gray: the chance of an image to be made gray.
+    """
+
+    area: float = 0.5
+    jitter: float = 0.3
+    hue: float = 0.3
+    gray: float = 0.1
+
+
+@dataclass(frozen=True)
+class Amplitudes:
+    """How training images mix the amplitudes of their Fourier transforms, after augmentation.
+
+    An image keeps its phases, its label and its domain. The share of its partner's amplitudes is
+    drawn from 0 to 1.
+
+    Attributes:
+        name: None for not at all; "random", with any other image of the batch; "other domain", with
+            one of another domain.
+        chance: of an image to be mixed.
+    """
+
+    name: Literal["random", "other domain"] | None = None
+    chance: float = 0.5
+
+
+@dataclass(frozen=True)
 class Averaging:
     """Which average of the weights is tested and kept instead of the last ones.
 
     Attributes:
-        name: None for none; "ema", an exponential moving average; "swa", the mean of the tail.
+        name: None for none; "ema", an exponential moving average; "swa", the mean of the tail's
+            epochs; "dense", the mean of the tail's steps, as in SWAD, for a rate that stays high.
         decay: of "ema", a step.
-        tail: share of the training phase that "swa" averages, once an epoch.
+        tail: share of the training phase that "swa" and "dense" average.
     """
 
-    name: Literal["ema", "swa"] | None = None
+    name: Literal["ema", "swa", "dense"] | None = None
     decay: float = 0.999
     tail: float = 0.25
 
@@ -112,6 +147,8 @@ class Recipe:
         balance: what is done for rare classes: "sampling" draws every class of a domain as often as
             any other; "weights" counts an image in the loss by how seldom its class is drawn.
         augmentation: of training images.
+        strong: how far the strong one goes.
+        amplitudes: how training images mix their amplitudes, whatever the augmentation.
         flip: whether to mirror every other training image.
         size: height and width of the network's input; None takes the backbone's own.
         resize: height and width images are resized to before they are cropped. If settings give
@@ -125,6 +162,7 @@ class Recipe:
         precision: "bf16" or "float32", of convolutions and matrix products.
         head: the phase in which the last layer alone is trained, under the pretrained statistics.
         train: the phase in which everything is.
+        label_smoothing: the share of the loss in which all classes count alike.
         averaging: of weights.
         exact_statistics: whether the population statistics are recomputed over the source images
             after training.
@@ -155,6 +193,8 @@ class Recipe:
     group: str | None = None
     balance: Literal["none", "sampling", "weights"] = "none"
     augmentation: Literal["paper", "strong", "randaugment"] = "paper"
+    strong: Strong = field(default_factory=Strong)
+    amplitudes: Amplitudes = field(default_factory=Amplitudes)
     flip: bool = True
     size: int | None = None
     resize: int = 256
@@ -164,6 +204,7 @@ class Recipe:
     precision: Literal["bf16", "float32"] = "bf16"
     head: HeadPhase = field(default_factory=lambda: HeadPhase(epochs=2))
     train: Phase = field(default_factory=lambda: Phase(20, 6, schedule=Schedule("cosine")))
+    label_smoothing: float = 0.0
     averaging: Averaging = field(default_factory=Averaging)
     exact_statistics: bool = True
     shrinkage: float = 0.0
@@ -214,9 +255,10 @@ _LIMITS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
         lambda x: x >= 1,
         "at least 1",
     ),
-    ("momentum validation", lambda x: 0 <= x < 1, "at least 0 and below 1"),
-    ("lean", lambda x: 0 <= x <= 1, "at least 0 and at most 1"),
-    ("decay tail", lambda x: 0 < x <= 1, "above 0 and at most 1"),
+    ("momentum validation label_smoothing", lambda x: 0 <= x < 1, "at least 0 and below 1"),
+    ("lean jitter gray chance", lambda x: 0 <= x <= 1, "at least 0 and at most 1"),
+    ("hue", lambda x: 0 <= x <= 0.5, "at least 0 and at most 0.5"),
+    ("decay tail area", lambda x: 0 < x <= 1, "above 0 and at most 1"),
     ("learning_rate", lambda x: 0 < x <= 1e6, "above 0 and at most 1e6"),
     ("epochs warm_up", lambda x: 0 <= x <= 1e6, "at least 0 and at most 1,000,000"),
     ("epoch", lambda x: 1 <= x <= 1e6, "at least 1 and at most 1,000,000"),

@@ -195,11 +195,12 @@ class PhaseTraining:
         self.name = name
         self.method = method.train()
         method.class_weights = runtime.class_weights
+        method.label_smoothing = recipe.label_smoothing
         self.members: Mapping[str, Sequence[int]] = {}
         self._phase = recipe.head if name == "head" else recipe.train
         self.epochs = self._phase.epochs
         averaging = Averaging() if name == "head" else recipe.averaging
-        self.average = WeightAverage(method, averaging, self.epochs)
+        self.average = WeightAverage(method, averaging, self.epochs, runtime.steps_per_epoch)
         self.losses = torch.zeros((), dtype=torch.double, device=runtime.device)
         self.rate = 0.0
         self._runtime = runtime
@@ -242,7 +243,7 @@ class PhaseTraining:
         if self.method.uses_target:
             labels = labels.masked_fill(batch.domains == len(self.members) - 1, UNLABELLED)
         self._step(batch.images, labels, batch.domains)
-        self.average.after_step()
+        self.average.after_step(phase_step + 1)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

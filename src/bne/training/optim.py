@@ -115,31 +115,40 @@ class WeightAverage:
         weights: the average, by the parameters' names; empty while there is none.
     """
 
-    def __init__(self, method: nn.Module, settings: Averaging, epochs: int) -> None:
+    def __init__(
+        self, method: nn.Module, settings: Averaging, epochs: int, steps_per_epoch: int
+    ) -> None:
         self._current = {n: p for n, p in method.named_parameters() if p.requires_grad}
         self._settings = settings
-        self._before_tail = epochs - max(1, round(epochs * settings.tail))
+        length = epochs * steps_per_epoch if settings.name == "dense" else epochs
+        self._before_tail = length - max(1, round(length * settings.tail))
         self.weights: dict[str, Tensor] = {}
         if settings.name == "ema":
             self._start()
 
     @torch.no_grad()
-    def after_step(self) -> None:
-        """Takes a step of the exponential moving average."""
+    def after_step(self, step: int) -> None:
+        """Adds a step of the phase, whose number counts from 1, to an average of steps."""
         if self._settings.name == "ema":
             update = get_ema_multi_avg_fn(self._settings.decay)
             update(list(self.weights.values()), list(self._current.values()), 0)
+        elif self._settings.name == "dense":
+            self._add(step)
 
     @torch.no_grad()
     def after_epoch(self, epoch: int) -> None:
-        """Adds an epoch of the tail, whose number counts from 1, to the mean."""
-        if self._settings.name != "swa" or epoch <= self._before_tail:
+        """Adds an epoch of the phase, whose number counts from 1, to an average of epochs."""
+        if self._settings.name == "swa":
+            self._add(epoch)
+
+    def _add(self, number: int) -> None:
+        """Adds the weights after an epoch or a step to the mean of the tail, if it is in it."""
+        if number <= self._before_tail:
             return
         if not self.weights:
             self._start()
             return
-        averaged = torch.tensor(epoch - self._before_tail - 1)
-        update = get_swa_multi_avg_fn()
+        update, averaged = get_swa_multi_avg_fn(), number - self._before_tail - 1
         update(list(self.weights.values()), list(self._current.values()), averaged)
 
     @contextmanager

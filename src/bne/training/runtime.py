@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from bne.core.statistics import measure
-from bne.data.augment import Augmentation
+from bne.data.augment import Augmentation, Changes
 from bne.data.batches import DomainBatches
 from bne.data.feed import Feed
+from bne.data.mixing import AmplitudeMixing
 from bne.data.transform import EvalTransform
 from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from bne.data.batches import Counted
     from bne.data.cache import PreparedImages
     from bne.methods import Method
+    from bne.models.registry import Preprocessing
     from bne.recipes.inputs import Inputs
     from bne.recipes.schema import Recipe
     from bne.training.distributed import Processes
@@ -123,7 +125,7 @@ class Runtime:
             processes,
             Feed(prepared, processes.device),
             EvalTransform(expected, recipe.resize, recipe.fit, prepared.window),
-            Augmentation(recipe.augmentation, expected, recipe.seed, flip=recipe.flip),
+            _augmentation(recipe, expected),
             precision,
             _autocast(precision, processes.device),
             find(recipe.method).method.uses_target,
@@ -186,6 +188,20 @@ class Runtime:
     def all_images(self, numbers: Sequence[int]) -> Iterator[Tensor]:
         """The network's input for some images, a batch at a time."""
         return self.images(torch.as_tensor(numbers).split(BATCH))
+
+
+def _augmentation(recipe: Recipe, expected: Preprocessing) -> Augmentation:
+    amplitudes, mixing = recipe.amplitudes, None
+    if amplitudes.name is not None:
+        mixing = AmplitudeMixing(amplitudes.name, amplitudes.chance, recipe.seed)
+    return Augmentation(
+        recipe.augmentation,
+        expected,
+        recipe.seed,
+        flip=recipe.flip,
+        strong=Changes(**asdict(recipe.strong)),
+        mixing=mixing,
+    )
 
 
 def recompute(
