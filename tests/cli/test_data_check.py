@@ -136,10 +136,10 @@ def test_a_benchmark_that_is_not_all_there(tmp_path: Path, name: str) -> None:
     assert "no such file or folder. " in message
     assert declared.origin in message
     assert declared.terms in message
-    write(tmp_path, *names("art photo", "cat dog", 1))
+    write(tmp_path, *names("art photo", "cat dog", 2))
     report = bne("data", "check", tmp_path, "--benchmark", name, "--json", code=1).json
     assert report["ok"] is False
-    assert report["counts"]["dog"] == {"art": 1, "photo": 1}
+    assert report["counts"]["dog"] == {"art": 2, "photo": 2}
     assert report["notes"] == [f"{declared.title}: {declared.origin} (terms: {declared.terms})."]
     if name == "pacs":
         assert "The domain sketch of PACS is missing." in report["errors"]

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from bne.data.images import ImageFile, read, resized
 from bne.data.values import SAMPLE_IMAGES, Tally, percentile_window
@@ -19,7 +20,6 @@ from bne.errors import DataError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from concurrent.futures import Future
     from pathlib import Path
 
     import numpy as np
@@ -55,17 +55,52 @@ def in_threads(
         threads: Number of threads; by default one per usable core.
         ahead: Results that may wait to be asked for, so that memory stays bounded.
     """
-    with ThreadPoolExecutor(threads or usable_cores()) as executor:
-        waiting: deque[Future[Result]] = deque()
-        try:
-            for item in items:
-                waiting.append(executor.submit(work, item))
-                if len(waiting) > ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:  # an error, an interrupt and a caller who stops early wait for nothing more
-            executor.shutdown(cancel_futures=True)
+    # Queues in C, since an interrupt may leave the locks of an executor held for ever.
+    todo: SimpleQueue[tuple[int, Item] | None] = SimpleQueue()
+    done: SimpleQueue[tuple[int, Result | None, BaseException | None]] = SimpleQueue()
+
+    def run() -> None:
+        while (task := todo.get()) is not None:
+            place, item = task
+            try:
+                done.put((place, work(item), None))
+            except BaseException as error:  # raised by the caller's thread
+                done.put((place, None, error))
+
+    most, workers = threads or usable_cores(), list[Thread]()
+    found: dict[int, tuple[Result | None, BaseException | None]] = {}
+    asked = given = 0
+
+    def wait_for(place: int) -> Result:
+        while place not in found:
+            ready, value, problem = done.get()
+            found[ready] = value, problem
+        result, error = found.pop(place)
+        if error is not None:
+            raise error
+        return cast("Result", result)
+
+    try:
+        for item in items:
+            todo.put((asked, item))
+            asked += 1
+            if len(workers) < most:
+                workers.append(Thread(target=run, daemon=True))
+                workers[-1].start()
+            if asked - given > ahead:
+                yield wait_for(given)
+                given += 1
+        while given < asked:
+            yield wait_for(given)
+            given += 1
+    finally:  # an error, an interrupt and a caller who stops early wait for nothing more
+        with suppress(Empty):
+            while True:
+                todo.get_nowait()
+        for _ in workers:
+            todo.put(None)
+        for worker in workers:
+            worker.join()
 
 
 def in_stacks(
