@@ -23,7 +23,8 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 # One process more than cores, since some tests wait for processes of their own, each with one thread:
-# faster than one process with all cores. Neighbors stay together, which share what is slow to make, until a process has none left and takes another's.
+# faster than one process with all cores. Neighbors stay together, which share what is slow to make,
+# until a process has none left and takes another's.
 unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
 

@@ -314,7 +314,8 @@ def test_a_script_needs_no_guard(data: Path, folder: Path, tmp_path: Path) -> No
 
 
 SLOW = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background takes away
 from bne.data.cache import prepare
 from bne.data.images import ImageFile, ImageSet
 
