@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 from make import minus, plain
+from watch import filled
 
 from bne.benchmark.plan import choose, plan
 from bne.benchmark.records import read
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 RECORDS, TEMPLATE = HERE / "beyond", HERE / "beyond.md.in"
 PAGE, USE = (HERE.parent / "docs" / name for name in ("beyond.md", "use.md"))
-BEGIN, END = "<!-- modes -->\n", "<!-- /modes -->"
 SEEDS, WEIGHTS = 3, "resnet18_imagenet.safetensors"
 STUDIES = {"pacs": "beyond-pacs-resnet18", "office_caltech": "beyond-officecaltech-resnet18"}
 TARGETS = {"art_painting": "art"}
@@ -93,9 +93,7 @@ def use_page(text: str) -> str:
         own = (times.get(name) for name in (mode, f"{mode}, leaning"))
         ratios = ("…" if ratio is None else f"{ratio:.1f}" for ratio in own)
         rows.append(f"| {' | '.join((*told, *scores, *ratios))} |")
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    return "".join((before, begin, *(f"{row}\n" for row in rows), end, after))
+    return filled(text, "modes", rows)
 
 
 TIMED = {

@@ -32,16 +32,19 @@ WAYS = {
 
 def main() -> None:
     """Writes the page."""
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def filled(text: str) -> str:
-    """The page with its tables."""
-    for name, rows in (("drift", drift()), ("enrolled", enrolled())):
-        before, begin, rest = text.partition(f"<!-- {name} -->\n")
-        _, end, after = rest.partition(f"<!-- /{name} -->")
-        text = "".join((before, begin, *(f"{row}\n" for row in rows), end, after))
-    return text
+def page(text: str) -> str:
+    """docs/watch.md with its tables."""
+    return filled(filled(text, "drift", drift()), "enrolled", enrolled())
+
+
+def filled(text: str, name: str, rows: Iterable[str]) -> str:
+    """A page with what belongs between the marks of that name."""
+    before, begin, rest = text.partition(f"<!-- {name} -->\n")
+    _, end, after = rest.partition(f"<!-- /{name} -->")
+    return "".join((before, begin, *(f"{row}\n" for row in rows), end, after))
 
 
 def lines(name: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""docs/beyond.md follows from the records."""
+"""docs/beyond.md, and tables of other pages, follow from the records."""
 
 import json
 import re
@@ -15,13 +15,18 @@ FOLDER = ROOT / "results" / "beyond"
 PAGE = (ROOT / "docs" / "beyond.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def beyond() -> Any:
-    sys.path.insert(0, str(ROOT / "results"))  # beside its neighbour make.py
+def script(name: str) -> Any:
+    """A script of results/, which imports its neighbours."""
+    sys.path.insert(0, str(ROOT / "results"))
     try:
-        return import_module("beyond")
+        return import_module(name)
     finally:
         sys.path.pop(0)
+
+
+@pytest.fixture(scope="module")
+def beyond() -> Any:
+    return script("beyond")
 
 
 def test_the_page_is_what_the_records_give(beyond: Any) -> None:
@@ -31,7 +36,7 @@ def test_the_page_is_what_the_records_give(beyond: Any) -> None:
 def test_the_table_of_modes_is_what_the_records_give(beyond: Any) -> None:
     text = (ROOT / "docs" / "use.md").read_text()
     assert beyond.use_page(text) == text
-    table = text.partition(beyond.BEGIN)[2].partition(beyond.END)[0]
+    table = text.partition("<!-- modes -->")[2].partition("<!-- /modes -->")[0]
     (row,) = (line.split(" | ") for line in table.splitlines() if "`--mix centre`" in line)
     lines = [json.loads(line) for line in (FOLDER / "modes.jsonl").open()]
     by_seed: dict[int, dict[str, float]] = {}
@@ -76,16 +81,45 @@ def test_averages_are_those_of_the_lines_themselves(name: str) -> None:
 
 
 def test_the_tables_of_watching_are_what_the_records_give() -> None:
-    sys.path.insert(0, str(ROOT / "results"))
-    try:
-        watch = import_module("watch")
-    finally:
-        sys.path.pop(0)
+    watch = script("watch")
     text = (ROOT / "docs" / "watch.md").read_text()
-    assert watch.filled(text) == text
+    assert watch.page(text) == text
     lines = [json.loads(line) for line in (ROOT / "results" / "drift.jsonl").open()]
     key = ("MMD", 64, "photo")
     own = [one for one in lines if (one["test"], one["size"], one["target"]) == key]
     found = 100 * fmean(one["detected_equal"] / one["windows"] for one in own)
     (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| MMD | 64"))
     assert row[6] == f"{found:.1f}"
+
+
+def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
+    effort = script("effort")
+    text = (ROOT / "README.md").read_text()
+    assert effort.readme(text) == text
+    assert effort.figure() == (ROOT / "docs" / "figures" / "effort.svg").read_text()
+    table = text.partition("<!-- effort -->")[2].partition("<!-- /effort -->")[0]
+    rows = [[cell.strip() for cell in line.split("|")[2:-1]] for line in table.splitlines()[3:]]
+    pacs = PAGE.partition("PACS, the paper's augmentation")[2].partition("Office-Caltech")[0]
+    cells = [line.split("|") for line in pacs.splitlines() if line.startswith("|")]
+    averages = {own[1].strip(): own[6].strip() for own in cells}
+    for place, row in ((1, "DeepAll"), (2, "BNE"), (4, "Points without domains")):
+        assert rows[place] == [averages[row], averages[f"{row}, leaning"]]
+    heads = [json.loads(line) for line in (FOLDER / "heads.jsonl").open()]
+    fitted: dict[str, list[dict[str, Any]]] = {}
+    for line in heads:
+        if line["recipe"] == "beyond-pacs-resnet18" and line["fitted"] == line["share"]:
+            fitted.setdefault(line["target"][0], []).append(line)
+    plain = [100 * own[0]["correct"] / own[0]["count"] for own in fitted.values()]
+    best = [max(own, key=lambda line: line["held-out"]) for own in fitted.values()]
+    leaning = [100 * line["correct"] / line["count"] for line in best]
+    assert rows[0] == [f"{fmean(plain):.1f}", f"{fmean(leaning):.1f}"]
+    watched = (ROOT / "docs" / "watch.md").read_text()
+    (own,) = (
+        line.split("|") for line in watched.splitlines() if line.startswith("| enrolled | 64")
+    )
+    assert rows[3] == [own[7].strip(), own[8].strip()]
+    results = (ROOT / "docs" / "results.md").read_text()
+    strong = results.partition("## Strong augmentation")[2]
+    lines = [line.split("|") for line in strong.splitlines() if line.startswith("|")]
+    strongest = {own[1].strip(): own[6].strip() for own in lines[:4] if len(own) > 6}
+    assert [own[0] for own in rows[5:]] == [strongest["DeepAll"], strongest["BNE (c)"]]
