@@ -14,7 +14,6 @@ too, which tells rounding from mistakes.
 import argparse
 import copy
 import json
-import tempfile
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -101,6 +100,8 @@ def differences(name: str) -> Iterator[tuple[str, Any]]:
     import onnxruntime
     import torch
 
+    from bne.deploy.export import onnx_graph
+
     exact, images = example(name)
     yield "size", images.shape[-1]
     graph, inputs = copy.deepcopy(exact).float(), images.float()
@@ -118,12 +119,8 @@ def differences(name: str) -> Iterator[tuple[str, Any]]:
     yield "torch_export", difference
     if difference > TORCH:  # which rounding may explain
         yield "torch_export_float64", apart(exported(exact, images), known)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "net.onnx")
-        arguments = {"dynamic_shapes": some, "dynamo": True, "verbose": False}
-        torch.onnx.export(graph, (inputs[:2],), path, **arguments)
-        session = onnxruntime.InferenceSession(path)
-        found = session.run(None, {session.get_inputs()[0].name: inputs.numpy()})
+    session = onnxruntime.InferenceSession(onnx_graph(graph, inputs[:2]).SerializeToString())
+    found = session.run(None, {"images": inputs.numpy()})
     yield "onnx", apart([torch.from_numpy(part) for part in found], expected)
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bne.core.ensemble import DomainEnsemble
+from bne.core.norm import domain_layers
 from bne.deploy.engine import explained, weighs
 from bne.deploy.manifest import KEY, envelope
 from bne.deploy.onnx import UNSIGNED, OnnxEngine
@@ -218,18 +219,34 @@ def _program(graph: Graph, images: Tensor, model: Manifest, beside: dict[str, An
 
 
 def _onnx(graph: Graph, images: Tensor, model: Manifest, beside: dict[str, Any]) -> bytes:
-    count = len(graph(images))
+    return _signed(onnx_graph(graph, images), model, beside)
+
+
+def onnx_graph(graph: Graph, images: Tensor) -> Any:
+    """The ONNX graph, a `ModelProto`, for any number of images like the ones given."""
+    from onnxscript import optimizer
+
+    branches = next(domain_layers(graph), None) is not None
     program = torch.onnx.export(
         graph,
         (images,),
         dynamic_shapes=_any_number(),
         dynamo=True,
         input_names=["images"],
-        output_names=list(OUTPUTS[:count]),
+        output_names=list(OUTPUTS[: len(graph(images))]),
         verbose=False,
+        optimize=not branches,
     )
     assert program is not None
-    return _signed(program.model_proto, model, beside)
+    if branches:
+        # Torch would also look for patterns, such as batch norm after a convolution. Branches have
+        # none that gain anything, and the time goes by the square of the nodes: minutes for a deep
+        # network.
+        optimizer.inline(program.model)
+        for _ in range(2):  # what is folded may make more constant
+            optimizer.fold_constants(program.model, onnx_shape_inference=True)
+            optimizer.remove_unused_nodes(program.model)
+    return program.model_proto
 
 
 def _signed(proto: Any, model: Manifest, beside: dict[str, Any]) -> bytes:
