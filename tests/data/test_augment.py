@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import get_args
 
 import pytest
@@ -7,7 +8,8 @@ from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as tv
 
 from bne.data import augment
-from bne.data.augment import Augmentation, Changes
+from bne.data.augment import Augmentation
+from bne.data.strong import Strong
 from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
 
@@ -44,12 +46,12 @@ def test_paper_is_a_crop_and_a_flip_and_every_one_comes_up() -> None:
     assert torch.corrcoef(torch.stack((top, left, flip)).float()).triu(1).abs().max() < 0.06
 
 
-@pytest.mark.parametrize("changes", [Changes(), Changes(0.2, 0.6, 0.1, 0.5)])
-def test_strong_is_torchvisions_operations_in_order(changes: Changes) -> None:
+@pytest.mark.parametrize("strong", [Strong(), Strong(0.2, 0.6, 0.1, 0.5)])
+def test_strong_is_torchvisions_operations_in_order(strong: Strong) -> None:
     images = noise(40)
     draws = augment._draws(0, 3, torch.arange(40))
-    ours = Augmentation("strong", IMAGENET, strong=changes)(images, 3)
-    least, jitter, hue, gray = changes
+    ours = Augmentation("strong", IMAGENET, strong=strong)(images, 3)
+    least, jitter, hue, gray = astuple(strong)
     for i, u in enumerate(draws.tolist()):
         area, aspect = 32 * 32 * (least + (1 - least) * u[0]), (4 / 3) ** (2 * u[1] - 1)
         height = min(32, round((area / aspect) ** 0.5))

@@ -11,9 +11,10 @@ import pytest
 from bne.benchmark.plan import choose, plan
 from bne.data.images import ImageSet
 from bne.data.sources import open_images
+from bne.data.strong import Strong
 from bne.errors import TrainingError
 from bne.recipes.inputs import Inputs
-from bne.recipes.schema import Amplitudes, Optimiser, Phase, Recipe, Strong, flat, keys
+from bne.recipes.schema import Amplitudes, Optimiser, Phase, Recipe, flat, keys
 from bne.training.folder import Result, RunFolder, read_training
 from bne.training.identity import FIRST, Identity, settings_of
 from tests.data.small import names, write

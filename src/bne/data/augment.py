@@ -6,12 +6,13 @@ from nothing else, so that a resumed run, another device and several processes c
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 
 from bne.data.batches import seed_of
 from bne.data.mixing import mix_amplitudes
+from bne.data.strong import Strong
 from bne.data.transform import crop, normalise, pick, resized_crop, upload
 from bne.errors import DataError, SettingsError, did_you_mean
 
@@ -28,29 +29,13 @@ MAX_LOG_ASPECT = 0.2877  # log(4/3)
 DRAWS = 10  # random numbers per image, as many as the strong augmentation takes
 
 
-class Changes(NamedTuple):
-    """How far the strong augmentation goes.
-
-    Attributes:
-        area: The least share of an image that a crop keeps.
-        jitter: By how much brightness, contrast and saturation are scaled up or down at most.
-        hue: By how much of the color circle hues are turned at most, to either side.
-        gray: The chance of an image to be made gray.
-    """
-
-    area: float = 0.5
-    jitter: float = 0.3
-    hue: float = 0.3
-    gray: float = 0.1
-
-
 class Augmentation:
     """Augments and normalizes training batches.
 
     - "paper": a random crop and a random horizontal flip.
     - "strong": a random crop of at least half the area and an aspect of 3:4 to 4:3, resized; a
       random flip; brightness, contrast and saturation scaled by 0.7 to 1.3 and hue turned by up to
-      0.3, in this order; one image in ten made gray. `Changes` has these numbers.
+      0.3, in this order; one image in ten made gray. `Strong` has these numbers.
     - "randaugment": torchvision's `RandAugment`, 2 operations of magnitude 9, then "strong". Slow:
       it takes the images one by one.
 
@@ -64,7 +49,7 @@ class Augmentation:
         seed: int = 0,
         *,
         flip: bool = True,
-        strong: Changes = Changes(),  # noqa: B008  a constant
+        strong: Strong = Strong(),  # noqa: B008  a constant
         mixing: AmplitudeMixing | None = None,
     ) -> None:
         """Chooses the changes.
@@ -86,7 +71,7 @@ class Augmentation:
         self._preprocessing = preprocessing
         self._seed = seed
         self._flip_chance = 0.5 if flip else 0.0
-        self._changes = strong
+        self._strengths = strong
         self._mixing = mixing
 
     def mixture(self, batches: DomainBatches, step: int) -> Mixture | None:
@@ -150,9 +135,9 @@ class Augmentation:
 
     def _strong(self, images: Tensor, draws: Tensor) -> Tensor:
         """(B, 3, size, size) in [0, 1]."""
-        least, jitter, hue, gray = self._changes
+        own = self._strengths
         full_height, full_width = images.shape[-2:]
-        area = full_height * full_width * _between(draws[:, 0], least, 1)
+        area = full_height * full_width * _between(draws[:, 0], own.area, 1)
         aspect = _between(draws[:, 1], -MAX_LOG_ASPECT, MAX_LOG_ASPECT).exp()
         height = (area / aspect).sqrt().round().clamp(max=full_height)
         width = (area * aspect).sqrt().round().clamp(max=full_width)
@@ -160,14 +145,14 @@ class Augmentation:
         left = (draws[:, 3] * (full_width - width + 1)).floor()
         box, flip = torch.stack((top, left, height, width)), draws[:, 4] < self._flip_chance
         changed = resized_crop(images.float() / 255, box, flip, self._preprocessing.size)
-        scales = _between(draws[:, 5:8].T, -jitter, jitter)
-        turns = _between(draws[:, 8:9].T, -hue, hue)
+        scales = _between(draws[:, 5:8].T, -own.jitter, own.jitter)
+        turns = _between(draws[:, 8:9].T, -own.hue, own.hue)
         strengths = upload(torch.cat((1 + scales, turns)), images.device)
         changed = adjust_brightness(changed, strengths[0])
         changed = adjust_contrast(changed, strengths[1])
         changed = adjust_saturation(changed, strengths[2])
         changed = adjust_hue(changed, strengths[3])
-        return drop_colour(changed, upload(draws[:, 9] < gray, images.device))
+        return drop_colour(changed, upload(draws[:, 9] < own.gray, images.device))
 
 
 def _draws(seed: int, step: int, positions: Tensor) -> Tensor:

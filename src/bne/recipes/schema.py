@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from bne.data.strong import Strong
 from bne.errors import SettingsError, did_you_mean
 
 
@@ -67,23 +68,6 @@ class Phase:
     warm_up: int = 0
     optimiser: Optimiser = field(default_factory=Optimiser)
     schedule: Schedule = field(default_factory=Schedule)
-
-
-@dataclass(frozen=True)
-class Strong:
-    """How far the augmentation "strong" goes, which is part of "randaugment" too.
-
-    Attributes:
-        area: the least share of an image that a crop keeps.
-        jitter: by how much brightness, contrast and saturation are scaled up or down at most.
-        hue: by how much of the color circle hues are turned at most, to either side.
-        gray: the chance of an image to be made gray.
-    """
-
-    area: float = 0.5
-    jitter: float = 0.3
-    hue: float = 0.3
-    gray: float = 0.1
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
 from bne.core.statistics import measure
-from bne.data.augment import Augmentation, Changes
+from bne.data.augment import Augmentation
 from bne.data.batches import DomainBatches
 from bne.data.feed import Feed
 from bne.data.mixing import AmplitudeMixing
@@ -199,7 +199,7 @@ def _augmentation(recipe: Recipe, expected: Preprocessing) -> Augmentation:
         expected,
         recipe.seed,
         flip=recipe.flip,
-        strong=Changes(**asdict(recipe.strong)),
+        strong=recipe.strong,
         mixing=mixing,
     )
 
