@@ -300,6 +300,11 @@ class DomainEnsemble(nn.Module):
         """Whether images lean on their own statistics in any layer."""
         return any(layer.leans for layer in domain_layers(self.model))
 
+    @property
+    def placing(self) -> bool:
+        """Whether this thread's current pass is the instance pass, which places images."""
+        return self._passes.placing
+
     def to_plain(self, domain: str | None = None) -> nn.Module:
         """An ordinary network without the mixture, as an independent copy of the original class.
 
@@ -545,8 +550,8 @@ class DomainEnsemble(nn.Module):
                     raise _Enough
             return x
 
-        with suppress(_Enough):
-            self.run(images, rule)
+        with suppress(_Enough), Pass(self._passes, rule, placing=True):
+            self.model(self._passes.copies(images, 1))
         if may_end and self._calls_needed is None:
             # Not before: a layer may be used in several places.
             places = (place for place, name in enumerate(calls, 1) if name in wanted)

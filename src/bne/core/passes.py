@@ -36,12 +36,14 @@ class Passes(threading.local):
 
     Attributes:
         rule: the current pass's rule.
+        placing: whether the current pass is the one that places images among the domains.
         shared: what the current passes share, if they run the same images.
         together: what stands for the statistics of each image, if all are one domain.
     """
 
     def __init__(self) -> None:  # in every thread
         self.rule: Rule | None = None
+        self.placing = False
         self.shared: Shared | None = None
         self.together: Together | None = None
 
@@ -58,16 +60,22 @@ class Passes(threading.local):
 
 
 class Pass:
-    """The context of a pass, which may be run again, in which all layers normalize by one rule."""
+    """The context of a pass, which may be run again, in which all layers normalize by one rule.
 
-    def __init__(self, passes: Passes, rule: Rule) -> None:
-        self.passes, self.rule = passes, rule
+    Args:
+        passes: the network's state.
+        rule: of the pass.
+        placing: whether the pass places images among the domains.
+    """
+
+    def __init__(self, passes: Passes, rule: Rule, *, placing: bool = False) -> None:
+        self.passes, self.rule, self.placing = passes, rule, placing
 
     def __enter__(self) -> None:
-        self.passes.rule = self.rule
+        self.passes.rule, self.passes.placing = self.rule, self.placing
 
     def __exit__(self, *_: object) -> None:
-        self.passes.rule = None
+        self.passes.rule, self.passes.placing = None, False
 
 
 class Shared:

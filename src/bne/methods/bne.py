@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar, Literal, get_args
 
 import torch
@@ -14,6 +15,7 @@ from bne.core.ensemble import BranchStatistics, DomainEnsemble, Mix
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method, register
+from bne.methods.mixstyle import Partners, StyleMixing
 
 WARM_UP = "warm-up"
 
@@ -31,10 +33,12 @@ class BranchMethod(Method):
 
     Attributes:
         mixing: the name of the stage in which the loss is that of the mixture.
+        styles: how features are mixed in training, if they are.
     """
 
     net: DomainEnsemble
     mixing: ClassVar[str] = "distance training"
+    styles: StyleMixing | None = None
 
     def __init__(self, distance_training: When) -> None:
         super().__init__()
@@ -67,18 +71,24 @@ class BranchMethod(Method):
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of the mixture or, in the warm-up, of each image's own branch."""
-        if self.stage == WARM_UP:
-            return self.cross_entropy(self.net(images, domains, own_branch=True), labels)
-        return self.mixture_loss(images, labels, domains)
+        own = self._branch_of(domains)
+        with nullcontext() if self.styles is None else self.styles.in_pass(self.net, domains):
+            if self.stage == WARM_UP:
+                return self.cross_entropy(self.net(images, own, own_branch=True), labels)
+            return self.mixture_loss(images, labels, own)
+
+    def _branch_of(self, domains: Tensor) -> Tensor:
+        """The branch of each image, (N,): that of its domain."""
+        return domains
 
     @abstractmethod
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """The loss in distance training, a scalar; the arguments are those of `loss`."""
+        """The loss in distance training, a scalar, given the images' branches, (N,)."""
 
     @torch.no_grad()
     def observe(self, images: Tensor, domains: Tensor) -> None:
-        """Runs every image under its own domain."""
-        self.net(images, domains, own_branch=True)
+        """Runs every image in its own branch."""
+        self.net(images, self._branch_of(domains), own_branch=True)
 
 
 @register(
@@ -114,6 +124,9 @@ class BNE(BranchMethod):
         domain_loss: factor of the cross-entropy of the domain weights in distance training.
         branch_loss: share of the branches' mean loss in distance training; the rest is the
             mixture's.
+        mixstyle: the partners of images that mix their features' means and deviations in every
+            branch alike, as in the method "mixstyle"; None mixes none. Branches stay apart with
+            "own domain". Weights and distances are those of the images as they are.
 
     All other arguments are those of `bne.DomainEnsemble`.
     """
@@ -126,6 +139,7 @@ class BNE(BranchMethod):
         distance_training: When = "after warm-up",
         domain_loss: float = 0.0,
         branch_loss: float = 0.0,
+        mixstyle: Partners | None = None,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
         layers: Sequence[str] | int | None = None,
@@ -146,6 +160,13 @@ class BNE(BranchMethod):
             raise ValueError(f"branch_loss must be a share from 0 to 1, not {branch_loss}")
         if branch_loss and nearest is not None:
             raise ValueError("branch_loss is the loss of all branches: leave nearest out")
+        if mixstyle is not None and max_branches is not None:
+            raise ValueError(
+                "mixstyle does not go with max_branches, under which branches run a second time "
+                "for their gradients, when nothing is mixed any more: leave one out"
+            )
+        # Before the network is converted, which then no longer tells its stages.
+        self.styles = None if mixstyle is None else StyleMixing(model, partners=mixstyle)
         self.net = convert(
             model,
             domains,

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from bne.core.ensemble import check_share
+from bne.core.ensemble import DomainEnsemble, check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.method import register
 from bne.methods.places import at_outputs, stages
@@ -55,22 +56,29 @@ class StyleMixing:
                 raise ValueError(f"layers: the network has no layer {name!r}")
 
     def in_pass(self, net: nn.Module, domains: Tensor) -> AbstractContextManager[None]:
-        """A context in which passes through a network mix features.
+        """A context in which passes through a network mix features, all passes alike.
+
+        The pass that places images among the domains mixes none: it measures images as they are.
 
         Args:
             net: the network, as it was or converted.
             domains: (N,), the images' domains. If each runs several times in a pass, its copies
                 mix with those of its partner, all alike.
         """
+        drawn: dict[str, tuple[Tensor, Tensor]] = {}
 
-        def change(x: Tensor) -> Tensor | None:
+        def change(name: str, x: Tensor) -> Tensor | None:
             if x[0, 0].numel() == 1:  # which has no deviation
                 return None
-            partners, share = self.draw(domains, x.device)
+            if isinstance(net, DomainEnsemble) and net.placing:
+                return None
+            if name not in drawn:
+                drawn[name] = self.draw(domains, x.device)
+            partners, share = drawn[name]
             copies = torch.arange(0, len(x), len(domains), device=x.device).unsqueeze(1)
             return mixed(x, (copies + partners).flatten(), share.repeat(len(copies)))
 
-        return at_outputs(net, dict.fromkeys(self.layers, change))
+        return at_outputs(net, {name: partial(change, name) for name in self.layers})
 
     def draw(self, domains: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
         """The partner of each image, (N,), and its own share in the mixture, (N,).

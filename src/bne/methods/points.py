@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -41,25 +40,18 @@ class LayerShares(nn.Module):
         return dict(zip(self.names, self.logits.sigmoid().unbind(), strict=True))
 
 
-def _styles(model: nn.Module, partners: Partners | None) -> StyleMixing | None:
-    """Of a plain network, whose stages a converted one no longer tells."""
-    return None if partners is None else StyleMixing(model, partners=partners)
-
-
 class PointsMethod(BranchMethod):
     """Every image twice in one pass, once under its domain and once leaning, after the warm-up.
 
     Attributes:
         max_lean: the largest share that images lean by in training.
         shares: the shares that are learned instead, if any.
-        styles: how features are mixed in training, if they are.
     """
 
     mixing: ClassVar[str] = "points"
     most_lean: ClassVar[float] = 0.2
     max_lean: float
     shares: LayerShares | None
-    styles: StyleMixing | None
 
     def _set_shares(self, max_lean: float, *, learn_lean: bool) -> None:
         check_share("max_lean", max_lean)
@@ -81,16 +73,6 @@ class PointsMethod(BranchMethod):
         mix = options.get("mix", "centre")
         stage, passes, once = super().cost(epoch, warm_up, domains, {**options, "mix": mix})
         return stage, min(passes, 2), once
-
-    def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
-        """The loss at both points or, in the warm-up, under each image's own domain."""
-        mixing = nullcontext() if self.styles is None else self.styles.in_pass(self.net, domains)
-        with mixing:
-            return super().loss(images, labels, self._known(domains))
-
-    def _known(self, domains: Tensor) -> Tensor:
-        """The domains that branches are of, (N,)."""
-        return domains
 
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""
@@ -148,17 +130,16 @@ class Points(PointsMethod, BNE):
         mix: Mix = "centre",
         nearest: int | None = None,
     ) -> None:
-        styles = _styles(model, mixstyle)
         super().__init__(
             model,
             domains,
+            mixstyle=mixstyle,
             momentum=momentum,
             distance=distance,
             layers=layers,
             mix=mix,
             nearest=nearest,
         )
-        self.styles = styles
         self._set_shares(max_lean, learn_lean=learn_lean)
         check_share("centre", centre)
         self.centre, self.groups = centre, groups
@@ -207,22 +188,16 @@ class DeepAllPoints(PointsMethod):
         mixstyle: Partners | None = None,
         momentum: Momentum = 0.01,
     ) -> None:
-        styles = _styles(model, mixstyle)
         super().__init__("after warm-up")
+        self.styles = None if mixstyle is None else StyleMixing(model, partners=mixstyle)
         self.net = convert(model, momentum=momentum)
-        self.styles = styles
         self._set_shares(max_lean, learn_lean=learn_lean)
 
-    def _known(self, domains: Tensor) -> Tensor:
-        """The one domain."""
+    def _branch_of(self, domains: Tensor) -> Tensor:
+        """The one branch of all."""
         return torch.zeros_like(domains)
 
     def predict(self, images: Tensor) -> Tensor:
         """The network's logits."""
         logits: Tensor = self.net(images)
         return logits
-
-    @torch.no_grad()
-    def observe(self, images: Tensor, domains: Tensor) -> None:
-        """Runs every image in the one domain."""
-        super().observe(images, self._known(domains))
