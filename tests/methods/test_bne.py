@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from bne.methods import BNE, create
+from bne.methods.mixstyle import mixed
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
@@ -55,6 +56,58 @@ def test_the_branch_loss_is_the_mean_of_the_branches_losses(batch, domain_loss):
     expected = 0.7 * F.cross_entropy(out.logits, labels) + 0.3 * sum(branches) / 3
     expected = expected - domain_loss * out.weights[torch.arange(9), domains].log().mean()
     torch.testing.assert_close(method.loss(*batch), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "mixes"),  # the passes of a step after the warm-up, in order
+    [
+        ("bne", {}, [False, True]),  # by instance, all branches
+        ("bne", {"branch_statistics": "population"}, [True, False, True]),  # own branch before
+        ("bne", {"nearest": 2, "weight_gradient": False}, [False, True]),
+        ("dson-bne", {"distance_training": "always"}, [False, True]),
+    ],
+)
+def test_styles_are_mixed_alike_in_every_branch(batch, monkeypatch, name, options, mixes):
+    """Against the network with the features of its one stage changed by hand, pass by pass."""
+    images, labels, domains = batch
+    method = create(
+        name, randomise_norms(small_cnn()), DOMAINS, {"mixstyle": "own domain"} | options
+    )
+    partners, share = torch.tensor([1, 2, 0, 4, 3, 5, 8, 6, 7]), torch.linspace(0, 1, 9)
+    drawn = []
+    monkeypatch.setattr(
+        method.styles, "draw", lambda ids, _: (drawn.append(ids), (partners, share))[1]
+    )
+    plain = copy.deepcopy(method.train().net)
+    with torch.no_grad():
+        changed = mixed(plain.model[0](images), partners, share)
+    passes = iter(mixes)
+    plain.model[0].register_forward_hook(
+        lambda _, __, x: changed.repeat(len(x) // 9, 1, 1, 1) if next(passes) else None
+    )
+    expected = F.cross_entropy(plain(images, domains), labels)
+    torch.testing.assert_close(method(*batch), expected)
+    for (key, found), known in zip(method.net.named_buffers(), plain.buffers(), strict=True):
+        torch.testing.assert_close(found, known, msg=key)
+    assert next(passes, None) is None
+    assert len(drawn) == 1
+    assert torch.equal(drawn[0], domains)
+    assert not method.net.model[0]._forward_hooks
+    assert torch.equal(method.eval().predict(images), method.net(images))
+
+
+def test_styles_in_the_warm_up_and_what_they_do_not_go_with(batch, monkeypatch):
+    method = BNE(small_cnn(), DOMAINS, mixstyle="own domain").train()
+    method.begin_epoch(0, warm_up=1)
+    monkeypatch.setattr(method.styles, "draw", lambda *_: (torch.arange(9).flip(0), torch.zeros(9)))
+    mixing, plain = method(*batch), BNE(small_cnn(), DOMAINS)
+    plain.load_state_dict(method.state_dict())
+    plain.train().begin_epoch(0, warm_up=1)
+    assert not torch.allclose(mixing, plain(*batch))
+    with pytest.raises(ValueError, match="does not go with max_branches"):
+        BNE(small_cnn(), DOMAINS, mixstyle="own domain", max_branches=1)
+    with pytest.raises(ValueError, match="partners must be one of"):
+        BNE(small_cnn(), DOMAINS, mixstyle="same")
 
 
 def test_the_domain_loss_is_finite_where_a_weight_vanishes(batch):

@@ -92,7 +92,8 @@ def test_one_domain(name, batch):
     ("name", "options"),
     [
         *((name, {}) for name in NAMES),
-        ("points", {"centre": 0.2, "groups": True, "mixstyle": "own domain"}),
+        ("points", {"centre": 0.2, "groups": True, "beyond": 0.5, "mixstyle": "own domain"}),
+        ("bne", {"mixstyle": "own domain", "branch_statistics": "population"}),
     ],
 )
 def test_the_loss_needs_no_value(name, options, batch):

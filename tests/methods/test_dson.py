@@ -77,6 +77,72 @@ def test_gradients_against_the_definition(batch, affine):
     torch.testing.assert_close(actual, expected)
 
 
+def instance_moments(method, images):
+    """By name, each image's mean and variance at every layer under instance normalization."""
+    found, x = {}, images
+    for module in method.net.model:
+        if module not in set(domain_layers(method.net)):
+            x = module(x)
+            continue
+        mean, var = x.mean((2, 3)), x.var((2, 3), correction=0)
+        found[module.name] = mean, var
+        x = (x - mean[..., None, None]) / (var + module.eps).sqrt()[..., None, None]
+        gamma, beta = module.scales.mean(0), module.shifts.mean(0)
+        x = x * gamma[:, None, None] + beta[:, None, None]
+    return found
+
+
+@pytest.mark.parametrize("name", ["dson", "dson-bne"])
+def test_distance_training_is_the_loss_of_the_mixture(batch, name):
+    """By plain loops in double precision: branches, weights by distance, loss and gradients."""
+    images, labels, domains = batch
+    start = randomised(distance="wasserstein").double()
+    method = create(name, small_cnn(), DOMAINS, {"distance_training": "always"}).double().train()
+    method.load_state_dict(start.state_dict())
+    images = images.double().requires_grad_()
+    branches = []
+    for k in range(3):  # all images, by the statistics of those of domain k in this branch
+        x = images
+        for module in method.net.model:
+            if module not in set(domain_layers(method.net)):
+                x = module(x)
+                continue
+            members = x[domains == k].transpose(0, 1).flatten(1)
+            share = 1 / (1 + (-module.mixture[k]).exp())
+            rows = []
+            for image in x:
+                own = image.flatten(1)
+                mean = share * members.mean(1) + (1 - share) * own.mean(1)
+                var = share * members.var(1, correction=0) + (1 - share) * own.var(1, correction=0)
+                scale = module.scales[k] / (var + module.eps).sqrt()
+                rows.append((image - mean[:, None, None]) * scale[:, None, None])
+                rows[-1] = rows[-1] + module.shifts[k][:, None, None]
+            x = torch.stack(rows)
+        branches.append(x)
+    own = instance_moments(method, images)
+    inputs = [images, *method.parameters()]
+    loss = method(images, labels, domains)  # which has updated the domains' statistics
+    weights = torch.full((9, 3), 1 / 3, dtype=torch.double)
+    if name == "dson-bne":
+        near = []
+        for n in range(9):
+            for k in range(3):
+                far = 0
+                for module in domain_layers(method.net):
+                    mean, var = (moment[n] for moment in own[module.name])
+                    far = far + (mean - module.running_mean[k]).square().sum()
+                    far = far + (var.sqrt() - module.running_var[k].sqrt()).square().sum()
+                near.append(1 / far)
+        near = torch.stack(near).view(9, 3)
+        weights = near / near.sum(1, keepdim=True)
+        assert weights.std(1).min() > 0
+    logits = sum(weights[:, k, None] * branches[k] for k in range(3))
+    expected = F.cross_entropy(logits, labels)
+    torch.testing.assert_close(loss, expected)
+    slopes = [torch.autograd.grad(one, inputs, allow_unused=True) for one in (loss, expected)]
+    torch.testing.assert_close(*slopes)
+
+
 def test_branches_that_are_run_again_update_statistics_once(batch):
     images, labels, domains = batch
     options = {"distance": "wasserstein", "distance_training": "always"}

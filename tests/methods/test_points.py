@@ -131,6 +131,93 @@ def test_second_points_may_be_mixtures_of_domains(batch):
         net(images, own, elsewhere=weights)
 
 
+@pytest.mark.parametrize("mixtures", [False, True])
+@pytest.mark.parametrize("own", [[0, 0, 0, 1, 1, 1, 2, 2, 2], [2, 0, 0, 2, 2, 0, 2, 0, 0]])
+def test_second_points_may_lie_beyond_the_domains(batch, monkeypatch, own, mixtures):
+    """Logits and gradients by a plain loop in double precision, also far out, and past mixtures."""
+    monkeypatch.setattr(ensemble, "another", lambda *_: OTHERS)
+    method, own = method_of().double(), torch.tensor(own)
+    net = method.net
+    images = (batch[0] * (0.1 + own)[:, None, None, None]).double().requires_grad_()
+    beyond = torch.tensor([0, 0.1, 0.25, 0.5, 1, 2, 4, 8, 0.5], dtype=torch.double)
+    weights = torch.eye(3)[OTHERS].double()
+    if mixtures:
+        weights = torch.tensor([[0, 1, 0], [0, 0.5, 0.5], [0.2, 0.2, 0.6]] * 3, dtype=torch.double)
+    torch.manual_seed(3)
+    shares = torch.rand(9).double() * 0.5
+    first = second = images
+    floors = 0
+    for module in net.model:
+        if not isinstance(module, DomainBatchNorm):
+            first, second = module(first), module(second)
+            continue
+        mean, var = module.running_mean.clone(), module.running_var.clone()
+        for d in own.unique():
+            values = first[own == d].transpose(0, 1).flatten(1)
+            mean[d], var[d] = values.mean(1), values.var(1, correction=0)
+        square = var + mean**2
+        there = own.unique()
+        middle = mean[there].sum(0) / len(there)
+        spread = (square[there].sum(0) / len(there) - middle**2 + module.eps).sqrt()
+        rows = [[], []]
+        for n in range(9):
+            one = [mean[own[n]], (var[own[n]] + module.eps).sqrt()]
+            through = sum(weights[n, d] * mean[d] for d in range(3))
+            other = sum(weights[n, d] * square[d] for d in range(3)) - through**2
+            other = (other + module.eps).sqrt()
+            far = middle + (1 + beyond[n]) * (through - middle)
+            wide = spread + (1 + beyond[n]) * (other - spread)
+            floors += int((wide < other / 2).sum())
+            wide = torch.where(wide < other / 2, other / 2, wide)
+            instance = (second[n].var((1, 2), correction=0) + module.eps).sqrt()
+            far = (1 - shares[n]) * far + shares[n] * second[n].mean((1, 2))
+            wide = (1 - shares[n]) * wide + shares[n] * instance
+            for x, out, (m, s) in ((first, rows[0], one), (second, rows[1], (far, wide))):
+                scaled = (x[n] - m[:, None, None]) / s[:, None, None]
+                out.append(scaled * module.weight[:, None, None] + module.bias[:, None, None])
+        first, second = torch.stack(rows[0]), torch.stack(rows[1])
+    assert floors or mixtures  # where deviations would have become too small
+    expected = torch.cat([first, second])
+    torch.manual_seed(3)
+    elsewhere = weights if mixtures else None
+    found = net(images, own, max_lean=0.5, elsewhere=elsewhere, beyond=beyond)
+    torch.testing.assert_close(found, expected)
+    inputs = [images, *net.parameters()]
+    slopes = [torch.autograd.grad(out.square().sum(), inputs) for out in (found, expected)]
+    torch.testing.assert_close(*slopes)
+
+
+def test_how_far_beyond_is_uniform_up_to_the_largest(batch):
+    method = create("points", small_cnn(), DOMAINS, {"beyond": 0.4})
+    drawn = method.how_far_beyond(torch.arange(1000) % 3)
+    quarters = torch.histc(drawn, 4, 0, 0.4).tolist()
+    assert sum(quarters) == 1000
+    assert all(abs(quarter - 250) < 55 for quarter in quarters)
+    # The method's loss is that of the network at what it draws.
+    images, labels, own = batch
+    method, again = method_of(beyond=0.4), method_of(beyond=0.4)
+    torch.manual_seed(3)
+    beyond = again.how_far_beyond(own)
+    expected = F.cross_entropy(
+        again.net(images, own, max_lean=0.5, beyond=beyond), labels.repeat(2)
+    )
+    torch.manual_seed(3)
+    torch.testing.assert_close(method(*batch), expected)
+
+
+@pytest.mark.parametrize("beyond", [torch.tensor([-0.1] * 9), torch.ones(3), torch.ones(9, 1)])
+def test_what_is_no_way_beyond_is_refused(batch, beyond):
+    images, _, own = batch
+    net = method_of().net
+    with pytest.raises(ValueError, match="beyond must have 9 numbers"):
+        net(images, own, max_lean=0.5, beyond=beyond)
+    with pytest.raises(ValueError, match="pass max_lean"):
+        net(images, own, beyond=beyond)
+    for number in (-0.1, 1.5, True):
+        with pytest.raises(ValueError, match="beyond must be a share"):
+            create("points", small_cnn(), DOMAINS, {"beyond": number})
+
+
 def test_second_points_are_drawn_among_centre_and_groups():
     own = torch.tensor([0, 1, 3]).repeat_interleave(2000)
     method = create("points", small_cnn(), list("abcde"), {"centre": 0.25})
@@ -155,7 +242,9 @@ def test_second_points_are_drawn_among_centre_and_groups():
     assert create("points", small_cnn(), list("abcde")).elsewhere(own) is None
 
 
-@pytest.mark.parametrize("options", [{"centre": 1.0}, {"groups": True, "learn_lean": True}])
+@pytest.mark.parametrize(
+    "options", [{"centre": 1.0}, {"groups": True, "learn_lean": True, "beyond": 1.0}]
+)
 def test_mixtures_train_everything(batch, options):
     method = method_of(**options)
     method(*batch).backward()

@@ -101,6 +101,7 @@ class DomainEnsemble(nn.Module):
         details: bool = False,
         max_lean: float | Mapping[str, Tensor] | None = None,
         elsewhere: Tensor | None = None,
+        beyond: Tensor | None = None,
     ) -> Any:
         """The mixture of all branches or, with `own_branch`, each image under one domain alone.
 
@@ -127,6 +128,9 @@ class DomainEnsemble(nn.Module):
             elsewhere: (N, K), the domains' weights where images are trained on points: the second
                 copy of each is run under this mixture of their statistics, not under a domain that
                 is drawn. Weights add up to 1.
+            beyond: (N,), how far past that domain or mixture the second copy of each is run, at
+                least 0: on the line from the centre of the batch's domains, in mean and deviation,
+                and in its distance from there.
 
         Returns:
             The logits, (N, classes), or a `Prediction`. With `own_branch`, the network's output;
@@ -136,9 +140,9 @@ class DomainEnsemble(nn.Module):
             domains = torch.zeros(images.shape[0], dtype=torch.long, device=images.device)
         if max_lean is not None:
             alone = not (own_branch or details)
-            return self._points(images, domains, max_lean, elsewhere, alone=alone)
-        if elsewhere is not None:
-            raise ValueError("elsewhere is for training on points: pass max_lean too")
+            return self._points(images, domains, max_lean, elsewhere, beyond, alone=alone)
+        if elsewhere is not None or beyond is not None:
+            raise ValueError("elsewhere and beyond are for training on points: pass max_lean too")
         if own_branch:
             if details:
                 raise ValueError("one branch has no details: leave own_branch or details out")
@@ -365,6 +369,7 @@ class DomainEnsemble(nn.Module):
         domains: Domains | None,
         max_lean: float | Mapping[str, Tensor],
         elsewhere: Tensor | None,
+        beyond: Tensor | None,
         *,
         alone: bool,
     ) -> Any:
@@ -375,18 +380,21 @@ class DomainEnsemble(nn.Module):
         own = self.indices(domains, images)
         shares = self._second_shares(max_lean, own)
         first = torch.ones_like(own, dtype=torch.bool)
-        weights, other = None, own
-        if elsewhere is None:
-            other = another(own, len(self.domains))
-        else:
-            each = torch.arange(len(self.domains), device=own.device)
-            weights = torch.cat([(own.unsqueeze(1) == each).to(elsewhere.dtype), elsewhere])
+        other = own if elsewhere is not None else another(own, len(self.domains))
         ids = torch.cat([own, other])
+        weights = past = None
+        if elsewhere is not None or beyond is not None:
+            each = torch.arange(len(self.domains), device=own.device)
+            here, there = (ids.unsqueeze(1) == each).float().chunk(2)
+            weights = torch.cat([here, there if elsewhere is None else elsewhere])
+        if beyond is not None:
+            _check_beyond(beyond, own)
+            past = torch.cat([torch.zeros_like(beyond), beyond])
         members = torch.cat([first, ~first])
 
         def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
             lean = shares.get(layer.name)
-            return layer.by_domain(x, ids, members, shares=lean, weights=weights)
+            return layer.by_domain(x, ids, members, shares=lean, weights=weights, beyond=past)
 
         return self.run(images, rule, copies=2)
 
@@ -636,6 +644,12 @@ def check_share(option: str, value: object) -> None:
     """Refuses what is no share from 0 to 1, by the option's name."""
     if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
         raise ValueError(f"{option} must be a share from 0 to 1, not {value!r}")
+
+
+def _check_beyond(beyond: Tensor, own: Tensor) -> None:
+    looking = beyond.is_cpu and not torch.compiler.is_compiling()  # which would stall a GPU
+    if beyond.shape != own.shape or (looking and not (beyond >= 0).all()):
+        raise ValueError(f"beyond must have {len(own)} numbers of at least 0, one for each image")
 
 
 def _tensor(output: Any) -> Tensor:

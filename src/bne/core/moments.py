@@ -108,6 +108,26 @@ def leaned(known: Moments, own: Moments, share: Tensor, eps: float) -> Moments:
     return Moments(mean, torch.lerp(start, end, share).square() - eps)
 
 
+def extrapolated(centre: Moments, known: Moments, beyond: Tensor, eps: float) -> Moments:
+    """The point past known statistics, on the line from a centre through them.
+
+    The line is that of `leaned`, in mean and deviation. The deviation stays above half the known
+    one: activations that are divided by it at most double.
+
+    Args:
+        centre: moments that broadcast over (..., C).
+        known: moments of shape (..., C).
+        beyond: how far past them, in their distance from the centre, at least 0; broadcasts over
+            both.
+        eps: the layer's constant.
+    """
+    beyond = beyond.to(known.mean.dtype)
+    mean = known.mean + beyond * (known.mean - centre.mean)
+    start, through = ((moments.var + eps).sqrt() for moments in (centre, known))
+    deviation = torch.maximum(through + beyond * (through - start), through / 2)
+    return Moments(mean, deviation.square() - eps)
+
+
 def _total(share: Tensor, values: Tensor) -> Tensor:
     """The weighted sum, in which a share of 0 gives 0 even of an infinite value."""
     share = share.unsqueeze(-1)

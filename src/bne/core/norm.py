@@ -30,6 +30,7 @@ from bne.core.moments import (
     at_least_float32,
     combine,
     combine_processes,
+    extrapolated,
     fused_instance_norm,
     image_moments,
     leaned,
@@ -186,6 +187,7 @@ class DomainBatchNorm(nn.Module):
         *,
         shares: Tensor | None = None,
         weights: Tensor | None = None,
+        beyond: Tensor | None = None,
         track: bool = True,
     ) -> Tensor:
         """Normalizes every image by the statistics of the domain it is run under.
@@ -204,6 +206,8 @@ class DomainBatchNorm(nn.Module):
                 with a gradient; None for 0. In evaluation that is the layer's own `share`.
             weights: (N, K), the domains' weights where in training each image is run under the
                 domains' mixture instead; see `by_mixture`.
+            beyond: (N,), how far past that mixture, on the line from the centre of the domains that
+                have members; see `bne.core.moments.extrapolated`. None for 0.
             track: whether batch statistics update the running ones; False when a pass is repeated.
 
         Returns:
@@ -224,6 +228,9 @@ class DomainBatchNorm(nn.Module):
             statistics = self._batch_statistics(samples, own, domains, members, track)
             if weights is not None:
                 known = combine(statistics, weights.to(statistics.mean.dtype))
+                if beyond is not None:
+                    centre = self._centre_of_members(statistics, domains, members)
+                    known = extrapolated(centre, known, beyond.unsqueeze(1), self.eps)
             elif shares is None:
                 return self._normalise(samples, statistics, domains)
             else:
@@ -440,6 +447,12 @@ class DomainBatchNorm(nn.Module):
         mean, var = population or (0, 1)
         known = present.unsqueeze(1)
         return Moments(torch.where(known, batch.mean, mean), torch.where(known, batch.var, var))
+
+    def _centre_of_members(self, statistics: Moments, domains: Tensor, members: Tensor) -> Moments:
+        """Mean and second moment averaged over the domains that have members, (C,)."""
+        each = torch.arange(self.num_domains, device=domains.device).unsqueeze(1)
+        present = ((domains == each) & members).any(1).to(statistics.mean.dtype)
+        return combine(statistics, present / present.sum())
 
     @torch.no_grad()
     def _track(self, batch: Moments, present: Tensor) -> None:

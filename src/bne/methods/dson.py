@@ -69,6 +69,7 @@ class OptimisedNorm(DomainBatchNorm):
         *,
         shares: Tensor | None = None,
         weights: Tensor | None = None,
+        beyond: Tensor | None = None,
         track: bool = True,
     ) -> Tensor:
         """Normalizes by the mixture of the image's own and its domain's statistics.
@@ -76,7 +77,7 @@ class OptimisedNorm(DomainBatchNorm):
         The arguments, and which of the domain's statistics are taken, are those of
         `DomainBatchNorm.by_domain`.
         """
-        if shares is not None or weights is not None:
+        if shares is not None or weights is not None or beyond is not None:
             raise ValueError("DSON's layers have learned how far images lean: leave max_lean out")
         samples = samples_of(x, domains.shape[0])
         if values_per_channel(samples) == 1:

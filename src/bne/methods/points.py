@@ -77,11 +77,16 @@ class PointsMethod(BranchMethod):
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Mean cross-entropy at both points of every image."""
         max_lean = self.max_lean if self.shares is None else self.shares()
-        logits = self.net(images, domains, max_lean=max_lean, elsewhere=self.elsewhere(domains))
+        where = {"elsewhere": self.elsewhere(domains), "beyond": self.how_far_beyond(domains)}
+        logits = self.net(images, domains, max_lean=max_lean, **where)
         return self.cross_entropy(logits, labels.repeat(2))
 
     def elsewhere(self, domains: Tensor) -> Tensor | None:
         """The domains' weights at each image's second point, (N, K); None for one other domain."""
+        return None
+
+    def how_far_beyond(self, domains: Tensor) -> Tensor | None:
+        """How far past its domain each image's second point lies, (N,); None for not at all."""
         return None
 
 
@@ -105,6 +110,8 @@ class Points(PointsMethod, BNE):
         centre: the share of images whose second point is the centre of the domains in the batch.
         groups: whether the other second points are centres of random groups: of another domain
             and, each by an even chance, those that are left, the image's own among them.
+        beyond: how far second points lie past their domains at most, on the line from the centre of
+            the domains in the batch, as a share of the distance from there; drawn from 0 to this.
         mixstyle: the partners of images that mix their features' means and deviations, as in the
             method "mixstyle"; None mixes none. Branches stay apart with "own domain".
         momentum: as in `bne.convert`, like all that follow.
@@ -123,6 +130,7 @@ class Points(PointsMethod, BNE):
         learn_lean: bool = False,
         centre: float = 0.0,
         groups: bool = False,
+        beyond: float = 0.0,
         mixstyle: Partners | None = None,
         momentum: Momentum = 0.01,
         distance: str | Distance = "wasserstein",
@@ -142,7 +150,8 @@ class Points(PointsMethod, BNE):
         )
         self._set_shares(max_lean, learn_lean=learn_lean)
         check_share("centre", centre)
-        self.centre, self.groups = centre, groups
+        check_share("beyond", beyond)
+        self.centre, self.groups, self.beyond = centre, groups, beyond
 
     def elsewhere(self, domains: Tensor) -> Tensor | None:
         """The domains' weights at each image's second point, (N, K); None for one other domain."""
@@ -158,6 +167,12 @@ class Points(PointsMethod, BNE):
             central = torch.rand((len(domains), 1), device=device) < self.centre
             taken = torch.where(central, present, taken)
         return taken / taken.sum(1, keepdim=True)
+
+    def how_far_beyond(self, domains: Tensor) -> Tensor | None:
+        """How far past its domain each image's second point lies, (N,); None for not at all."""
+        if not self.beyond:
+            return None
+        return torch.rand(domains.shape, device=domains.device) * self.beyond
 
 
 @register(
