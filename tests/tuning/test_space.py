@@ -91,7 +91,7 @@ def test_the_default_space_has_possible_settings_alone() -> None:
         methods.add(changes["method"])
     assert methods == {"deepall", "bne", "points"}
     # What of the recipe lies in the space, so that it is tried first.
-    own = space.decoded(space.own(recipe))
+    own = space.decoded(*space.first(recipe))
     assert own.keys() == space.dimensions.keys()
     assert with_changes(recipe, own) == with_changes(recipe, {"options.distance": "wasserstein"})
     gray = default_space(with_changes(recipe, {"channels": 1}))

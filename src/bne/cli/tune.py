@@ -103,10 +103,13 @@ def tune(
     space: Annotated[
         Path | None,
         typer.Option(
-            help="Lists and ranges of settings, FILE.yaml.", show_default="one around the recipe"
+            help="Lists and ranges of settings, or a list of whole settings, FILE.yaml.",
+            show_default="one around the recipe",
         ),
     ] = None,
-    trials: Annotated[int, typer.Option(min=1, help="How many settings are tried.")] = 16,
+    trials: Annotated[
+        int, typer.Option(min=1, help="How many settings are tried, unless --space lists them.")
+    ] = 16,
     lengths: Annotated[
         int,
         typer.Option(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.tables import NONE, signed
 from bne.report.page import render, value_text
 from bne.training.scores import SHARE_RULE
+from bne.tuning.objective import changes_text
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -49,12 +50,13 @@ def tune_page(found: Sequence[Tuned]) -> str:
 
 def grid(tuned: Tuned) -> tuple[list[str], list[list[str]]]:
     """Heads and rows of the table of settings, the best first."""
-    rows = tuned.rows
-    keys = list(dict.fromkeys(key for one in rows for key in one.changes))
+    rows, whole = tuned.rows, bool(tuned.start.space.whole)
+    keys = [] if whole else list(dict.fromkeys(key for one in rows for key in one.changes))
     domains = [fold.domain for fold in tuned.question.folds]
     outer = any(one.outer for one in rows)
     target = ["target"] if outer else []
-    head = ["", "mean", "± error", "behind", "seeds", *target, *domains, *map(_short, keys), "lean"]
+    settings = ["settings"] if whole else [_short(key) for key in keys]
+    head = ["", "mean", "± error", "behind", "seeds", *target, *domains, *settings, "lean"]
     return head, [
         [
             ", ".join([str(number), *_marks(tuned, one)]),
@@ -65,6 +67,7 @@ def grid(tuned: Tuned) -> tuple[list[str], list[list[str]]]:
             *([f"{fmean(one.outer.values()):.1f}" if one.outer else NONE] if outer else []),
             *(f"{one.by_domain[domain]:.1f}" for domain in domains),
             *(_text(one.changes[key]) if key in one.changes else NONE for key in keys),
+            *([changes_text(one.changes)] if whole else []),
             value_text(one.share),
         ]
         for number, one in enumerate(rows, 1)

@@ -120,13 +120,13 @@ def _question(
 
 
 def changes_text(changes: Mapping[str, Any]) -> str:
-    """Settings in a line: `method=bne learning_rate=0.003 averaging.name=null`."""
+    """Settings in a line: `method=bne learning_rate=0.003 averaging.name=null`, or `as it is`."""
     texts = []
     for key, value in changes.items():
         short = key.removeprefix("train.").removeprefix("optimiser.").removeprefix("options.")
         shown = f"{value:.3g}" if isinstance(value, float) else value
         texts.append(f"{short}={shown if isinstance(shown, str) else json.dumps(shown)}")
-    return " ".join(texts)
+    return " ".join(texts) or "as it is"
 
 
 @dataclass

@@ -167,7 +167,8 @@ class Search:
         )
         self._check_same()
         if not self._study.get_trials(deepcopy=False):
-            self._study.enqueue_trial(start.space.own(start.recipe))
+            for own in start.space.first(start.recipe):
+                self._study.enqueue_trial(own)
 
     def _check_same(self) -> None:
         """A study goes on only with what it was begun with; more may be tried than before."""
@@ -428,13 +429,13 @@ class Search:
         """How much each setting matters, in shares of 1, by Optuna's fANOVA.
 
         It goes by all settings after the shortest training. What only some methods heed is left
-        out. Empty with fewer than four settings, or if all are as good.
+        out. Empty with fewer than four settings, of a list of them, or if all are as good.
         """
         import optuna
 
         trials = [trial for trial in self._trials() if 1 in trial.intermediate_values]
         values = [trial.intermediate_values[1] for trial in trials]
-        if len(trials) < 4 or len(set(values)) < 2:
+        if len(trials) < 4 or len(set(values)) < 2 or self.start.space.whole:
             return {}
         alone = optuna.create_study(direction="maximize")
         for trial, value in zip(trials, values, strict=True):

@@ -118,6 +118,8 @@ def set_up(
         chosen = default_space(base) if space is None else to_space(space, base)
     budget = budget or Budget()
     budget = replace(budget, sampler=budget.sampler or ("random" if every_target else "tpe"))
+    if chosen.whole:
+        budget = replace(budget, settings=len(chosen.whole))
     if budget.sampler not in SAMPLERS:
         raise SettingsError(f"sampler is {budget.sampler!r}; choose {' or '.join(SAMPLERS)}.")
     split_file = official_split(data)

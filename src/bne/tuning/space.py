@@ -1,4 +1,7 @@
-"""Which settings a search may choose: ranges and lists, from a YAML file or around a recipe."""
+"""Which settings a search may choose: ranges and lists, from a YAML file or around a recipe.
+
+Or a list of whole settings, all of which are tried.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from bne.recipes.schema import Recipe
 
 RANGE = {"low", "high", "log", "step"}
+WHOLE = "settings"
+"""The key of a list of whole settings."""
 OF_A_RUN = {
     "target": "--target says which domain is set aside",
     "sources": "all domains that are not held out train",
@@ -82,7 +87,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Choice:
-    """Some values: numbers, texts, true, false, null or lists."""
+    """Some values: numbers, texts, true, false, null or lists; or whole settings by dotted key."""
 
     values: tuple[Any, ...]
 
@@ -112,7 +117,7 @@ class Space:
     """What a search may choose.
 
     Attributes:
-        dimensions: ranges and choices by dotted key, the method first.
+        dimensions: ranges and choices by dotted key, the method first; or `WHOLE` alone.
         shares: to lean by, which need no run of their own: every run is scored at all of them.
     """
 
@@ -130,18 +135,29 @@ class Space:
         for key, dimension in self.dimensions.items():
             if heeds(found.get("method", recipe.method), key):
                 found[key] = dimension.suggest(trial, key)
-        return found
+        return found.pop(WHOLE, found)
 
     def decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """One setting, by dotted key, of what the study has."""
         known = {key: own for key, own in self.dimensions.items() if key in values}
-        return {key: own.decoded(values[key]) for key, own in known.items()}
+        found = {key: own.decoded(values[key]) for key, own in known.items()}
+        return found.pop(WHOLE, found)
 
-    def own(self, recipe: Recipe) -> dict[str, Any]:
-        """What of a recipe lies within the space, as the study has it."""
+    @property
+    def whole(self) -> tuple[Mapping[str, Any], ...]:
+        """The whole settings that are listed, the recipe's own first; empty if none are."""
+        return self.dimensions[WHOLE].ends() if WHOLE in self.dimensions else ()
+
+    def first(self, recipe: Recipe) -> list[dict[str, Any]]:
+        """What is tried first, as the study has it.
+
+        All that is listed; otherwise what of a recipe lies within the space.
+        """
+        if self.whole:
+            return [{WHOLE: self.dimensions[WHOLE].encoded(one)} for one in self.whole]
         values = {key: value_in(recipe, key, recipe.method) for key in self.dimensions}
         found = {key: self.dimensions[key].encoded(value) for key, value in values.items()}
-        return {key: value for key, value in found.items() if value is not None}
+        return [{key: value for key, value in found.items() if value is not None}]
 
     def __str__(self) -> str:
         shown = {key: dimension.to_plain() for key, dimension in self.dimensions.items()}
@@ -203,6 +219,8 @@ def with_changes(recipe: Recipe, changes: Mapping[str, Any]) -> Recipe:
 def read_space(path: Path, recipe: Recipe) -> Space:
     """The space of a file: a list of values or a range for each setting, nested or by dotted key.
 
+    Or, under `settings`, a list of whole settings.
+
     Args:
         path: of a YAML file.
         recipe: that settings are put into.
@@ -226,6 +244,8 @@ def to_space(content: Mapping[str, Any], recipe: Recipe, source: str = "space") 
     """The space of what a file says; see `read_space`."""
     try:
         found: dict[str, Range | Choice] = {}
+        whole = content.get(WHOLE)
+        content = {key: own for key, own in content.items() if key != WHOLE}
         for key, dimension in _flat(content).items():
             name, own = _canonical(key, dimension)
             if name in found:
@@ -234,7 +254,12 @@ def to_space(content: Mapping[str, Any], recipe: Recipe, source: str = "space") 
         shares = found.pop("lean", None)
         method = found.pop("method", None)
         ordered = {**({"method": method} if method else {}), **found}
-        _check_values(ordered, recipe)
+        if whole is None:
+            _check_values(ordered, recipe)
+        elif ordered:
+            raise SettingsError(f"{listed(ordered)} must stand in each of the settings, or alone.")
+        else:
+            ordered = {WHOLE: Choice(_whole(whole, recipe))}
         return Space(ordered, _shares(shares) if shares else LEANED)
     except SettingsError as error:
         raise SettingsError(f"{source}: {error}") from None
@@ -297,6 +322,33 @@ def _canonical(key: str, dimension: Range | Choice) -> tuple[str, Range | Choice
     return name, replace(dimension, low=values[0], high=values[1])
 
 
+def _whole(given: Any, recipe: Recipe) -> tuple[dict[str, Any], ...]:
+    """Whole settings by dotted key, the recipe's own first, each once."""
+    if not isinstance(given, list) or not given:
+        raise SettingsError("settings is to be a list, `- {method: bne, lr: 0.01}` for example.")
+    found: dict[str, dict[str, Any]] = {dump(recipe.to_dict()): {}}
+    for number, one in enumerate(given, 1):
+        try:
+            changes = flat(checked(one))
+            for key in changes:
+                if why := {**OF_A_RUN, "lean": "name shares beside settings"}.get(key):
+                    raise SettingsError(f"{key} is not to be chosen: {why}.")
+            changed = with_changes(recipe, changes)
+            _check_method(changed.method)
+        except SettingsError as error:
+            raise SettingsError(f"number {number} of settings: {error}") from None
+        found.setdefault(dump(changed.to_dict()), changes)
+    return tuple(found.values())
+
+
+def _check_method(name: str) -> None:
+    if find(name).method.uses_target:
+        raise SettingsError(
+            f"method {name} learns from the target's images, which a search must not see; leave it "
+            "out."
+        )
+
+
 def _shares(dimension: Range | Choice) -> tuple[float | str, ...]:
     known = ("auto", *SHARES)
     for share in dimension.ends():
@@ -314,11 +366,7 @@ def _check_values(dimensions: Mapping[str, Range | Choice], recipe: Recipe) -> N
         methods = dimensions["method"].ends()
     for method in methods:
         with_changes(recipe, {"method": method})
-        if find(method).method.uses_target:
-            raise SettingsError(
-                f"method {method} learns from the target's images, which a search must not see; "
-                "leave it out."
-            )
+        _check_method(method)
     for key, dimension in dimensions.items():
         heeding = [method for method in methods if heeds(method, key)]
         if not heeding:
