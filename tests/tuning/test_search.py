@@ -16,6 +16,7 @@ from bne.benchmark.ray import Cluster
 from bne.benchmark.records import append, read
 from bne.errors import MissingLibraryError, SettingsError
 from bne.recipes.files import load
+from bne.report.tune_page import grid
 from bne.tuning import tuning as tuning_module
 from bne.tuning.objective import Found
 from bne.tuning.search import study_file
@@ -195,6 +196,29 @@ def test_runs_of_two_sources_are_shared_by_all_targets(tmp_path: Path, runs: Pre
         {0: accuracy(item, "sketch", best.share)}, 0.01
     )
     assert sketch.choice.chosen.changes == before[3].choice.chosen.changes
+
+
+def test_a_list_of_settings_is_tried_to_its_end_in_its_order(
+    tmp_path: Path, runs: Pretending
+) -> None:
+    given: list[dict[str, Any]] = [{"lr": 10.0**-n} for n in range(1, 6)]
+    given.append({"method": "deepall", "augmentation": "strong"})
+    how: Any = {"every": True, "sampler": "random", "lengths": 1, "seeds": 1}
+    search, job = tuning(tmp_path, space={"settings": given}, settings=6, **how)
+    planned = search.wanted([], 6)
+    assert len(planned) == 6 * 6
+    assert [one.recipe.method for one in planned] == ["bne"] * 5 * 6 + ["deepall"] * 6
+    rates = [one.recipe.train.optimiser.learning_rate for one in planned[::6]]
+    own = RECIPE.train.optimiser.learning_rate
+    assert rates == pytest.approx([own, 0.1, 0.01, 1e-4, 1e-5, own])  # which is the first
+    list(search.carry_out(replace(job, parallel=36)))
+    assert len(runs.done) == 36
+    found = search.outcome(read(job.records))
+    assert all(one.finished and one.importances == {} for one in found)
+    assert {len({row.digest for row in one.rows}) for one in found} == {6}
+    head, rows = grid(found[0])
+    assert rows[0][head.index("settings")] == "learning_rate=0.01"
+    assert "as it is" in [row[head.index("settings")] for row in rows]
 
 
 def test_a_plan_is_carried_out_elsewhere_and_its_records_read_back(

@@ -57,6 +57,15 @@ def test_a_file_has_lists_and_ranges_nested_or_by_dotted_key(tmp_path: Path) -> 
         ({"method": ["bne-adapt"]}, "the target's images"),
         ({"warm_up": [0, 99]}, "more than train.epochs"),
         ({"lean": [0.12]}, "lean is to be a list of shares"),
+        ({"settings": []}, "settings is to be a list"),
+        ({"settings": {"a": {"lr": 1}}}, "settings is to be a list"),
+        ({"settings": [{}], "lr": [1]}, "train.optimiser.learning_rate must stand in each"),
+        ({"settings": [{}, {"learning_rat": 1}]}, "number 2 of settings: learning_rat is no"),
+        ({"settings": ["bne"]}, "number 1 of settings: the recipe is 'bne'"),
+        ({"settings": [{"seed": 1}]}, "--seeds"),
+        ({"settings": [{"lean": 0.1}]}, "name shares beside settings"),
+        ({"settings": [{"method": "deepall", "options.centre": 1}]}, "has no option 'centre'"),
+        ({"settings": [{"method": "bne-adapt"}]}, "the target's images"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_sentence(content: dict[str, Any], said: str) -> None:
@@ -65,6 +74,26 @@ def test_what_is_wrong_is_said_in_a_sentence(content: dict[str, Any], said: str)
     assert str(caught.value).startswith("mine.yaml: ")
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_list_of_whole_settings_is_tried_as_it_is() -> None:
+    given = [
+        {"method": "deepall", "lr": 0.1},
+        {"options": {"distance": "uniform"}, "amplitudes": "random"},
+        {"lr": RECIPE.train.optimiser.learning_rate},  # the recipe's own
+        {"train.warm_up": 0},
+        {"options.distance": "uniform", "amplitudes.name": "random"},  # once more
+    ]
+    space = to_space({"settings": given, "lean": [0, "auto"]}, RECIPE)
+    assert space.whole == (
+        {},
+        {"method": "deepall", "train.optimiser.learning_rate": 0.1},
+        {"options.distance": "uniform", "amplitudes.name": "random"},
+        {"train.warm_up": 0},
+    )
+    assert [space.decoded(one) for one in space.first(RECIPE)] == list(space.whole)
+    assert space.shares == (0, "auto")
+    assert to_space(parse(str(space)), RECIPE) == space
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "a: [1\n"])

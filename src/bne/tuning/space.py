@@ -10,11 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from bne.benchmark.plan import kind
 from bne.errors import SettingsError, did_you_mean
 from bne.methods.method import Method, find
 from bne.recipes.checks import check_settings
 from bne.recipes.files import dump, parse
 from bne.recipes.schema import checked, flat, merged, nested, to_recipe
+from bne.training.identity import settings_of
 from bne.training.scores import SHARES
 from bne.words import listed
 
@@ -326,7 +328,7 @@ def _whole(given: Any, recipe: Recipe) -> tuple[dict[str, Any], ...]:
     """Whole settings by dotted key, the recipe's own first, each once."""
     if not isinstance(given, list) or not given:
         raise SettingsError("settings is to be a list, `- {method: bne, lr: 0.01}` for example.")
-    found: dict[str, dict[str, Any]] = {dump(recipe.to_dict()): {}}
+    found: dict[str, dict[str, Any]] = {kind(settings_of(recipe)): {}}
     for number, one in enumerate(given, 1):
         try:
             changes = flat(checked(one))
@@ -337,7 +339,7 @@ def _whole(given: Any, recipe: Recipe) -> tuple[dict[str, Any], ...]:
             _check_method(changed.method)
         except SettingsError as error:
             raise SettingsError(f"number {number} of settings: {error}") from None
-        found.setdefault(dump(changed.to_dict()), changes)
+        found.setdefault(kind(settings_of(changed)), changes)
     return tuple(found.values())
 
 

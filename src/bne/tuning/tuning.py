@@ -209,10 +209,12 @@ class Tuning:
         self.searches = [Search(question, start, storage) for question in questions]
 
     def wanted(self, records: Sequence[Record], width: int) -> list[Item]:
-        """The runs to be done next, each once."""
+        """The runs to be done next, each once: of a seed one setting after another."""
         found = Found(records)
         items = [item for search in self.searches for item in search.wanted(found, width)]
-        return list({item.digest: item for item in items}.values())
+        rows = list(dict.fromkeys(item.row for item in items))
+        each = {item.digest: item for item in items}.values()
+        return sorted(each, key=lambda item: (item.recipe.seed, rows.index(item.row)))
 
     def carry_out(
         self, job: Job, cluster: Cluster | None = None, limit: int | None = None
