@@ -137,13 +137,12 @@ class Space:
         for key, dimension in self.dimensions.items():
             if heeds(found.get("method", recipe.method), key):
                 found[key] = dimension.suggest(trial, key)
-        return found.pop(WHOLE, found)
+        return _opened(found)
 
     def decoded(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """One setting, by dotted key, of what the study has."""
         known = {key: own for key, own in self.dimensions.items() if key in values}
-        found = {key: own.decoded(values[key]) for key, own in known.items()}
-        return found.pop(WHOLE, found)
+        return _opened({key: own.decoded(values[key]) for key, own in known.items()})
 
     @property
     def whole(self) -> tuple[Mapping[str, Any], ...]:
@@ -164,6 +163,11 @@ class Space:
     def __str__(self) -> str:
         shown = {key: dimension.to_plain() for key, dimension in self.dimensions.items()}
         return dump({**shown, "lean": list(self.shares)})
+
+
+def _opened(found: dict[str, Any]) -> dict[str, Any]:
+    """Settings by dotted key, of which some may stand together under `WHOLE`."""
+    return {**found.pop(WHOLE, {}), **found}
 
 
 def heeds(method: str, key: str) -> bool:

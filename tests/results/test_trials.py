@@ -1,0 +1,41 @@
+"""The table of trials, from an outcome made by hand; and the trials themselves, read."""
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from bne.recipes.files import load_experiment
+from bne.tuning.space import read_space
+from tests.docs.pages import ROOT
+
+TRIALS = ROOT / "results" / "trials"
+
+
+def one(digest: str, mean: float, seeds: int = 1, **changes: Any) -> dict[str, Any]:
+    return {"digest": digest, "mean": mean, "seeds": seeds, "changes": changes}
+
+
+def test_gains_are_means_over_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(ROOT / "results"), *sys.path])
+    found = [
+        # The recipe twice: at its best share, and as it was chosen.
+        {"target": ["art"], "settings": [one("a", 70, 2), one("a", 60), one("b", 73, epochs=2)]},
+        {"target": ["ink"], "settings": [one("a", 50), one("b", 51, epochs=2), one("c", 9, lr=1)]},
+    ]
+    text = import_module("trials").table(found)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
+    assert rows[0] == ["settings", "mean", "over the recipe", "art", "ink", "seeds"]
+    assert rows[2:] == [  # c has no runs for art
+        ["`epochs=2`", "62.0", "+2.0 ± 1.0", "73.0", "51.0", "1"],
+        ["`as it is`", "60.0", "", "70.0", "50.0", "1"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["digits", "pacs"])
+def test_every_trial_is_possible_and_differs_from_all_others(name: str) -> None:
+    file = TRIALS / f"{name}.yaml"
+    recipe = load_experiment(TRIALS / f"{name}-recipe.yaml").recipe({})
+    given = sum(line.strip().startswith("- ") for line in file.read_text().splitlines())
+    assert len(read_space(file, recipe).whole) == given + 1
