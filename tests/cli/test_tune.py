@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from bne.benchmark.plan_file import read_plan
 from bne.benchmark.records import read
 from tests.cli.command import SETTINGS, bne, refusal
 from tests.pictures import write_pictures
@@ -104,21 +105,12 @@ def test_with_two_sources_left_it_says_so_and_goes_by_held_out_images(
     assert own["by_domain"]["art"] == pytest.approx(100 * score["correct"] / score["images"])
 
 
-def test_listed_settings_are_planned_carried_out_and_ranked(four: Path, space: Path) -> None:
+def test_listed_settings_are_planned_whatever_their_number(four: Path, space: Path) -> None:
     space.write_text("settings:\n- {method: points, options.beyond: 0.5}\nlean: [0, auto]\n")
-    how = ("tune", "--data", four, "--every-target", "--space", space, *SETTINGS)
-    how = (*how, "--lengths", 1, "--seeds", 1, "--records", "trials.jsonl")
-    assert "12 runs" in bne(*how, "--plan", "plan.json").out
-    there = ("--plan", "plan.json", "--no-analyze", "--records", "trials.jsonl")
-    assert "12 of 12 runs added" in bne("benchmark", "--data", four, *there).out
-    found = bne(*how, "--json").json
-    assert [one["target"] for one in found] == [[domain] for domain in DOMAINS]
-    changed = {"method": "points", "options.beyond": 0.5}
-    for one in found:
-        assert one["finished"]
-        changes = [row["changes"] for row in one["settings"]]
-        assert {} in changes
-        assert changed in changes
+    how = ("tune", "--data", four, "--target", "sketch", "--space", space, *SETTINGS)
+    assert "6 runs" in bne(*how, "--trials", 1, "--plan", "plan.json").out
+    planned = [item.recipe for item in read_plan(Path("plan.json"))[0]]
+    assert [one.options.get("beyond") for one in planned] == [None] * 3 + [0.5] * 3
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(four: Path, tmp_path: Path) -> None:
