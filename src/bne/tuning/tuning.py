@@ -211,10 +211,16 @@ class Tuning:
     def wanted(self, records: Sequence[Record], width: int) -> list[Item]:
         """The runs to be done next, each once: of a seed one setting after another."""
         found = Found(records)
-        items = [item for search in self.searches for item in search.wanted(found, width)]
-        rows = list(dict.fromkeys(item.row for item in items))
-        each = {item.digest: item for item in items}.values()
-        return sorted(each, key=lambda item: (item.recipe.seed, rows.index(item.row)))
+        items: dict[str, Item] = {}
+        places: dict[str, int] = {}  # by row, the first in any search
+        for search in self.searches:
+            wanted = search.wanted(found, width)
+            for place, row in enumerate(dict.fromkeys(item.row for item in wanted)):
+                places[row] = min(place, places.get(row, place))
+            items |= {item.digest: item for item in wanted}
+        return sorted(
+            items.values(), key=lambda item: (item.recipe.seed, places[item.row], item.row)
+        )
 
     def carry_out(
         self, job: Job, cluster: Cluster | None = None, limit: int | None = None
