@@ -101,6 +101,16 @@ def test_within_a_standard_error_the_fewest_changes_are_chosen() -> None:
     assert choose([worse, best]).chosen is best
 
 
+def test_a_setting_that_fails_on_one_domain_is_not_within_its_own_error() -> None:
+    best = candidate({"a": [50.0], "b": [51.0], "c": [52.0]}, distance=2)
+    near = candidate({"a": [49.0], "b": [48.0], "c": [50.0]}, distance=3)
+    near_too = candidate({"a": [48.0], "b": [49.0], "c": [50.0]}, distance=3)
+    failing = candidate({"a": [50.0], "b": [51.0], "c": [5.0]})
+    behind, error = best.lead(failing)
+    assert behind <= error
+    assert choose([failing, near, near_too, best]).chosen is best
+
+
 def settings_by_domainbed(records: list[Record], test: str) -> dict[int, float]:
     """DomainBed's leave-one-domain-out validation in plain loops, by number of the setting."""
     found = {}

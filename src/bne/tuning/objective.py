@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from itertools import combinations
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.records import finished
@@ -261,12 +261,12 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     """The one-standard-error rule, and the highest mean beside it.
 
     Of settings that trail the best by no more than a standard error of the difference, the one
-    with the fewest changes to the recipe is taken; of several, the one with the highest mean.
+    with the fewest changes to the recipe is taken; of several, the one with the highest mean. An
+    error above the median of all settings counts as that: few domains tell it only roughly, and a
+    setting that is far worse on one of them would come within its own.
     """
     best = max(candidates, key=lambda one: (one.mean, -one.distance))
-    near = []
-    for one in candidates:
-        behind, error = best.lead(one)
-        if one is best or behind <= error:
-            near.append(one)
+    leads = [(one, *best.lead(one)) for one in candidates if one is not best]
+    usual = median(error for *_, error in leads) if leads else 0.0
+    near = [best, *(one for one, behind, error in leads if behind <= min(error, usual))]
     return Choice(min(near, key=lambda one: (one.distance, -one.mean)), best)
