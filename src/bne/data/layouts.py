@@ -24,12 +24,13 @@ PARTS = {
     **dict.fromkeys(("test", "testing", "id_test"), APART),
 }
 METADATA = "metadata.csv"
+FULL = "full"
 
 CAMELYON = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
 CAMELYON_APART = ("1", "2")  # centers to validate and to test on
 IWILDCAM = ("filename", "location_remapped", "y", "split")
 FMOW = ("split", "category", "timestamp")
-FMOW_APART = 2013  # years from then on validate, and from 2016 on test
+FMOW_APART = ((2016, "test"), (2013, "val"))  # years from then on, and their rows that count
 
 
 def camelyon(root: Path) -> Iterator[Entry]:
@@ -70,15 +71,20 @@ def iwildcam(root: Path) -> Iterator[Entry]:
 
 
 def fmow(root: Path) -> Iterator[Entry]:
-    """The satellite images of WILDS: a domain per year; images that it sequesters are left out."""
+    """The satellite images of WILDS: a domain per year; rows that it leaves out are left out.
+
+    These are the split `seq`, and in the years kept apart all splits but one: the others show
+    places that earlier years train on.
+    """
     table = root / "rgb_metadata.csv"
     for number, (line, row) in enumerate(read_rows(table, FMOW)):
-        if row["split"] == "seq":
+        split, year = row["split"], row["timestamp"][:4]
+        if split not in (*PARTS, "seq") or not year.isdigit():
+            raise _unknown_part(table, line, f"{split} of {row['timestamp']}")
+        late = next((counts for first, counts in FMOW_APART if int(year) >= first), None)
+        if split == "seq" or late not in (None, split):
             continue
-        year = row["timestamp"][:4]
-        if row["split"] not in PARTS or not year.isdigit():
-            raise _unknown_part(table, line, f"{row['split']} of {row['timestamp']}")
-        part = APART if int(year) >= FMOW_APART else PARTS[row["split"]]
+        part = APART if late else PARTS[split]
         yield _entry(root, year, row["category"], f"images/rgb_img_{number}.png", "", part)
 
 
@@ -98,9 +104,14 @@ def kfold_lists(root: Path) -> Iterator[Entry]:
 
 
 def halves(root: Path) -> Iterator[Entry]:
-    """Dassl's other folders: `domain/train/class/image` and `domain/val/class/image`."""
+    """Dassl's other folders: `domain/train/class/image`, the same in `val` or `crossval`.
+
+    The folder `full` of VLCS has the images of the others once more.
+    """
     for domain in folders(root):
         for half in folders(domain):
+            if half.name == FULL:
+                continue
             for folder in folders(half):
                 for file in sorted(folder.iterdir()):
                     if is_image(Path(file.name), bytes):

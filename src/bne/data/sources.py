@@ -97,12 +97,13 @@ def find_layout(root: Path) -> Listing | None:
     if (root / "images").is_dir() and any((root / "splits").glob("*_train_kfold.txt")):
         return layouts.kfold_lists
     domains = folders(root)
-    if domains and all({f.name for f in folders(d)} in _HALVES for d in domains):
+    if domains and all({f.name for f in folders(d)} - _BESIDE in _HALVES for d in domains):
         return layouts.halves
     return None
 
 
-_HALVES = ({"train", "val"}, {"train", "val", "test"})
+_HALVES = ({"train", "val"}, {"train", "crossval"})
+_BESIDE = {"test", layouts.FULL}
 
 
 def _columns(table: Path) -> set[str]:
