@@ -42,6 +42,8 @@ IMAGES = 8000  # for training, whatever the number of domains
 UNSEEN = 200  # styles
 TEST_DIGITS = 500
 CROP = 32
+SMALL = ("small_cnn", 64, CROP)  # network, images at a time and their size where use is measured
+LARGE = ("resnet18", 8, 224)
 SHRINKAGES = (0, 8)
 
 
@@ -88,11 +90,11 @@ def unseen_images() -> tuple[Tensor, Tensor]:
     return torch.cat(images), labels[chosen]
 
 
-def converted(domains: int, **options: Any) -> bne.DomainEnsemble:
-    """The network that everything here is about, the same weights for any number of domains."""
+def converted(domains: int, backbone: str = SMALL[0], **options: Any) -> bne.DomainEnsemble:
+    """A network with the same weights for any number of domains."""
     torch.manual_seed(0)
     names = [f"style {number}" for number in range(domains)]
-    network = build("small_cnn", num_classes=10)
+    network = build(backbone, num_classes=10)
     return bne.convert(network, names, domains_per_step=PER_STEP, nearest=PER_STEP, **options)
 
 
@@ -111,10 +113,13 @@ def step_of(domains: int) -> tuple[nn.Module, Callable[[], object]]:
     return net, step
 
 
-def use_of(domains: int, mix: bne.core.ensemble.Mix) -> tuple[nn.Module, Callable[[], object]]:
-    """Answers for 64 images by the 8 nearest branches, or in one pass between all."""
-    net = converted(domains, mix=mix).eval()
-    images = torch.randn(64, 3, CROP, CROP)
+def use_of(
+    domains: int, mix: bne.core.ensemble.Mix, setting: tuple[str, int, int]
+) -> tuple[nn.Module, Callable[[], object]]:
+    """Answers for some images by the 8 nearest branches, or in one pass between all."""
+    backbone, count, size = setting
+    net = converted(domains, backbone, mix=mix).eval()
+    images = torch.randn(count, 3, size, size)
     for layer in bne.core.norm.domain_layers(net):
         layer.running_mean.normal_(0, 0.1)
     return net, torch.no_grad()(lambda: net(images))
@@ -122,14 +127,15 @@ def use_of(domains: int, mix: bne.core.ensemble.Mix) -> tuple[nn.Module, Callabl
 
 CASES: dict[str, Callable[[int], tuple[nn.Module, Callable[[], object]]]] = {
     "training step": step_of,
-    "image, nearest branches": lambda domains: use_of(domains, "logits"),
-    "image, mixed statistics": lambda domains: use_of(domains, "statistics"),
-    "image, centre": lambda domains: use_of(domains, "centre"),
+    "image, nearest branches": lambda domains: use_of(domains, "logits", SMALL),
+    "image, mixed statistics": lambda domains: use_of(domains, "statistics", SMALL),
+    "image, centre": lambda domains: use_of(domains, "centre", SMALL),
+    "image, mixed statistics, ResNet-18": lambda domains: use_of(domains, "statistics", LARGE),
 }
 
 
-def peak_bytes(net: nn.Module, call: Callable[[], object]) -> int:
-    """The most memory that is in use during a call, the network's own tensors included."""
+def working_bytes(call: Callable[[], object]) -> int:
+    """The most memory that a call takes at a time; the network's own tensors do not count."""
     call()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
         call()
@@ -139,17 +145,22 @@ def peak_bytes(net: nn.Module, call: Callable[[], object]) -> int:
     for event in sorted(events, key=lambda e: e.start_ns()):
         now += event.nbytes()
         most = max(most, now)
-    own = sum(t.nbytes for t in [*net.parameters(), *net.buffers()])
-    return most + own
+    return most
 
 
-def cost(repeats: int) -> list[dict[str, Any]]:
+def own_bytes(net: nn.Module) -> int:
+    """What a network's tensors take, every domain's statistics among them."""
+    return sum(tensor.nbytes for tensor in [*net.parameters(), *net.buffers()])
+
+
+def cost(repeats: int, cases: Sequence[str]) -> list[dict[str, Any]]:
     """Time and memory of each case at every number of domains, which take turns.
 
     The time is the CPU's, of one thread: other programs do not count.
     """
     records = []
-    for name, make in CASES.items():
+    for name in cases:
+        make = CASES[name]
         made = {domains: make(domains) for domains in DOMAINS}
         times: dict[int, list[float]] = {domains: [] for domains in DOMAINS}
         for turn in range(repeats + 2):
@@ -159,7 +170,7 @@ def cost(repeats: int) -> list[dict[str, Any]]:
                     call()
                 if turn > 1:
                     times[domains].append((time.process_time() - start) / 3)
-        peaks = {domains: peak_bytes(*one) for domains, one in made.items()}
+        peaks = {domains: working_bytes(call) for domains, (_, call) in made.items()}
         for domains in DOMAINS:
             ratios = [
                 own / base for own, base in zip(times[domains], times[DOMAINS[0]], strict=True)
@@ -171,8 +182,9 @@ def cost(repeats: int) -> list[dict[str, Any]]:
                     "domains": domains,
                     "ms": 1000 * median(times[domains]),
                     "time_ratio": median(ratios),
-                    "peak_mib": peaks[domains] / 2**20,
-                    "memory_ratio": peaks[domains] / peaks[DOMAINS[0]],
+                    "working_mib": peaks[domains] / 2**20,
+                    "working_ratio": peaks[domains] / peaks[DOMAINS[0]],
+                    "network_mib": own_bytes(made[domains][0]) / 2**20,
                 }
             )
             print(json.dumps(records[-1]))
@@ -289,6 +301,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("what", choices=["cost", "accuracy", "figure"])
     parser.add_argument("--repeats", type=int, default=20)
+    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--domains", type=int, nargs="+", default=DOMAINS)
@@ -301,7 +314,7 @@ def main() -> None:
         figure(known)
         return
     if given.what == "cost":
-        new = cost(given.repeats)
+        new = cost(given.repeats, given.cases)
     else:
         new = accuracy(given.steps, given.seeds, given.domains)
     machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}

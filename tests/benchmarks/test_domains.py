@@ -10,7 +10,8 @@ import torch
 def domains(_scripts, monkeypatch, tmp_path):
     found = importlib.import_module("domains")
     small = {"PER_STEP": 2, "IMAGES": 64, "UNSEEN": 4, "TEST_DIGITS": 16, "SHRINKAGES": (0,)}
-    for name, value in {**small, "DOMAINS": (8, 16), "FIGURE": tmp_path / "figure.svg"}.items():
+    small |= {"DOMAINS": (8, 16), "LARGE": ("resnet18", 1, 32), "FIGURE": tmp_path / "figure.svg"}
+    for name, value in small.items():
         monkeypatch.setattr(found, name, value)
     return found
 
@@ -38,11 +39,13 @@ def test_no_digit_is_trained_and_tested_on(domains, monkeypatch) -> None:
 
 
 def test_cost_and_accuracy_are_recorded_and_drawn(domains) -> None:
-    cost = domains.cost(repeats=1)
+    cost = domains.cost(1, list(domains.CASES))
     assert {record["case"] for record in cost} == set(domains.CASES)
     assert all(record["time_ratio"] == 1 for record in cost if record["domains"] == 8)
-    few, more = (r["peak_mib"] for r in cost if r["case"] == "training step")
-    assert 1 < few < more < 1.1 * few
+    few, more = (r for r in cost if r["case"] == "training step")
+    assert 1 < more["working_mib"] < 1.1 * few["working_mib"]
+    statistics = 2 * 4 * 240 + 8  # of a domain, in bytes, and its number of batches in each layer
+    assert (more["network_mib"] - few["network_mib"]) * 2**20 == 8 * (statistics + 3 * 8)
     accuracy = domains.accuracy(steps=2, seeds=[0], counts=domains.DOMAINS)
     assert len(accuracy) == 2 * (1 + 3 + 3)
     assert all(0 <= record["accuracy"] <= 100 for record in accuracy)

@@ -45,6 +45,16 @@ def test_a_table_wider_than_the_terminal_loses_nothing(
     assert said.err == ""  # no trace of a progress bar where there is no terminal
 
 
+def test_many_domains_have_a_row_each(tmp_path: Path) -> None:
+    domains = [f"camera{number:02}" for number in range(21)]
+    write(tmp_path, *names(" ".join(domains), "cat dog", 1), "camera03/elk/0.png")
+    lines = bne("data", "check", tmp_path, code=1).out.splitlines()
+    found = [line.split()[1::2] for line in lines if line.startswith("│")]
+    counts = [["3", "3"] if domain == "camera03" else ["2", "2"] for domain in domains]
+    rows = [[domain, *count] for domain, count in zip(domains, counts, strict=True)]
+    assert found == [*rows, ["all", "43", "3"]]
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_wrong_is_printed_and_the_exit_code_says_so(tmp_path: Path) -> None:
     write(tmp_path, *names("art photo", "cat [red]dog", 1))

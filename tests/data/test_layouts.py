@@ -205,6 +205,17 @@ def test_late_years_are_tested_on_the_rows_that_wilds_tests_on(tmp_path: Path) -
     }
 
 
+def test_a_copy_that_never_trains_is_no_leak(tmp_path: Path) -> None:
+    root = iwildcam(tmp_path / "iwildcam_v2.0")
+    held_out, apart, trained = (
+        root / f"train/{name}-0.png" for name in ("1-0-id_val", "3-0-val", "2-0-train")
+    )
+    shutil.copy(held_out, apart)
+    assert not any("among those that validate" in note for note in check_path(root).notes)
+    shutil.copy(held_out, trained)
+    assert any("among those that validate: 1 group" in note for note in check_path(root).notes)
+
+
 def test_groups_come_with_the_layout(tmp_path: Path) -> None:
     images = open_images(camelyon(tmp_path / "copy"))
     assert images.files[0].group == "patient 000"

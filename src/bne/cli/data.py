@@ -28,6 +28,7 @@ Range = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+MANY_DOMAINS = 20  # beyond these a column of each would fit no screen
 
 
 @app.command(cls=Command, epilog="Example: bne data check data/pacs --benchmark pacs")
@@ -94,11 +95,19 @@ def _show(report: "Report") -> None:
     domains = list(next(iter(report.counts.values())))
     totals = [sum(row[domain] for row in report.counts.values()) for domain in domains]
     table = Table(show_footer=True)
-    table.add_column("class", footer="all")
-    for domain, total in zip(domains, totals, strict=True):
-        table.add_column(domain, footer=str(total), justify="right")
-    for name, row in report.counts.items():
-        table.add_row(name, *map(str, row.values()))
+    if len(domains) > MANY_DOMAINS:
+        table.add_column("domain", footer="all")
+        table.add_column("images", footer=str(sum(totals)), justify="right")
+        table.add_column("classes", footer=str(len(report.counts)), justify="right")
+        for domain, total in zip(domains, totals, strict=True):
+            classes = sum(row[domain] > 0 for row in report.counts.values())
+            table.add_row(domain, str(total), str(classes))
+    else:
+        table.add_column("class", footer="all")
+        for domain, total in zip(domains, totals, strict=True):
+            table.add_column(domain, footer=str(total), justify="right")
+        for name, row in report.counts.items():
+            table.add_row(name, *map(str, row.values()))
     # Wide enough for any table: squeezed into the terminal it would lose names, even numbers.
     console = Console(markup=False, highlight=False, width=10_000)
     console.print(table)

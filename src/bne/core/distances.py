@@ -142,17 +142,22 @@ MANY = 64
 
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
-    one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
-    if len(other) > MANY:
-        # From the middle, so that few digits cancel: only points that almost coincide lose some.
-        middle = other.mean(0)
-        one, other = one - middle, other - middle
-        device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
-        with torch.autocast(device, enabled=False):  # half precision would lose the rest
-            products = one @ other.T
-        square = one.square().sum(1, keepdim=True) + other.square().sum(1) - 2 * products
+    if len(b) > MANY:
+        square = _squares(a.mean, b.mean) + _squares(a.std, b.std)
         return square.clamp_min(torch.finfo(square.dtype).tiny).sqrt()
+    one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
     if torch.compiler.is_exporting():  # ONNX has no `cdist`, which is one launch on a GPU
         return torch.stack([(one - point).square().sum(-1) for point in other], dim=1).sqrt()
     # The quick way through a matrix product cancels digits where points lie close together.
     return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _squares(one: Tensor, other: Tensor) -> Tensor:
+    """Squared distances between (N, D) and (K, D), by a matrix product: (N, K)."""
+    # From the middle, so that few digits cancel: only points that almost coincide lose some.
+    middle = other.mean(0)
+    one, other = one - middle, other - middle
+    lengths = one.square().sum(1, keepdim=True) + other.square().sum(1)
+    device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
+    with torch.autocast(device, enabled=False):  # half precision would lose the rest
+        return torch.addmm(lengths, one, other.T, alpha=-2)

@@ -17,7 +17,7 @@ from bne.data.benchmarks import Benchmark, find_benchmark
 from bne.data.decoding import in_threads
 from bne.data.entries import head_of, is_hidden, is_image, printable
 from bne.data.images import ImageFile, ImageSet, as_rgb, read
-from bne.data.layouts import TRAIN
+from bne.data.layouts import APART, TRAIN
 from bne.data.likeness import Sketch, alike, sketch
 from bne.data.sources import find_layout, is_saved, open_images
 from bne.data.splits import (
@@ -348,7 +348,7 @@ def _alike(
     leaks = [
         group
         for group in (*duplicates, *near)
-        if 0 < sum(file.name in held_out for file in group) < len(group)
+        if {True, False} <= {file.name in held_out for file in group if file.part != APART}
     ]
     if leaks:
         names = listed(file.name for file in leaks[0])
