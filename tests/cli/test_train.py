@@ -96,7 +96,9 @@ def test_a_domain_named_like_a_path_or_a_number_is_trained_in_runs_and_found_aga
     assert folders == {"default-bne-..-..-1e4-0", "default-bne-1e4-0"}
 
 
-def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(data: Path) -> None:
+def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     command = ("train", "--data", data, "--method", "deepall", "--target", "art,photo")
     command = (*command, *SMALL, "--seed", "3", "--out", "mine", "--json")
     first = bne(*command).json
@@ -106,6 +108,13 @@ def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(data: Path) 
     assert Path(first["model"]) == Path("mine/model")
     assert bne(*command).json == first
     assert "together" in bne(*command[:-1]).out
+    with monkeypatch.context() as patch:
+        patch.setattr("bne.cli.train.MANY_DOMAINS", 1)
+        output = bne(*command[:-1]).out
+    right = {name: score["correct"] for name, score in first["accuracy"]["last"].items()}
+    worst = min(right, key=lambda name: (right[name], name))
+    row = next(line for line in output.splitlines() if line.startswith("│ last"))
+    assert f"{100 * right[worst] / 16:.1f}, {worst}" in row
     shutil.rmtree("mine/model")
     assert bne(*command).json == {**first, "model": None}
     assert "no longer in mine/model; " in bne(*command[:-1]).out

@@ -221,6 +221,9 @@ def test_groups_come_with_the_layout(tmp_path: Path) -> None:
     assert images.files[0].group == "patient 000"
     share = small.recipe(validation=0.5, per_domain=4, target=())
     found = Inputs.of(share, images)
+    assert set(found.splits) == {"center0", "center3", "center4"}  # the others stay apart
+    named = small.recipe(validation=0.5, per_domain=4, target=(), sources=("center0", "center1"))
+    assert set(Inputs.of(named, images).splits) == {"center0", "center1"}
     for split in found.splits.values():
         sides = [{images.files[i].group for i in side} for side in (split.train, split.validation)]
         assert not sides[0] & sides[1]

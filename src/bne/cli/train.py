@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from bne.training.events import Listener
     from bne.training.folder import Result
 
+MANY_DOMAINS = 8  # beyond these the table has the worst alone; the run's page has all
+
 
 def show_methods(as_json: bool) -> None:
     """Prints all methods, a line each; as JSON with their options."""
@@ -75,7 +77,7 @@ def show_run(run: "TrainedRun", data: Path, as_json: bool) -> None:
         typer.echo(json.dumps({**about, **result.to_dict()}, indent=2))
         return
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     tested = "the target" if result.target_images != "none" else "held-out images"
     found = choose(result.epochs)
@@ -84,16 +86,24 @@ def show_run(run: "TrainedRun", data: Path, as_json: bool) -> None:
     both = ["together"] if len(tests) > 1 else []
     first = leading(tests.values())
     measures = sorted((ACCURACY, BALANCED), key=lambda measure: measure != first)
-    table = Table("epoch", "measure", *tests, *both, title=f"Accuracy on {tested}, in percent")
+    many = len(tests) > MANY_DOMAINS
+    columns = ["worst domain"] if many else list(tests)
+    heads = [Column(name, overflow="fold") for name in ("epoch", "measure", *columns, *both)]
+    table = Table(*heads, title=f"Accuracy on {tested}, in percent")
     for rule in rules:
         scores = found[rule].target or found[rule].validation
         shown = [*scores.values(), *([pooled(scores.values())] if both else [])]
         for measure in measures:
             figures = [score.by(measure) for score in shown]
-            texts = [f"{figure:.1f}" for figure in figures if figure is not None]
-            if texts:  # runs of earlier versions have no balanced accuracy
-                name = LABELS[rule] if measure == measures[0] else ""
-                table.add_row(name, "accuracy" if measure == ACCURACY else "balanced", *texts)
+            known = [figure for figure in figures if figure is not None]
+            if not known:  # runs of earlier versions have no balanced accuracy
+                continue
+            texts = [f"{figure:.1f}" for figure in known]
+            if many:
+                least, worst = min(zip(known, scores, strict=False))
+                texts[:-1] = [f"{least:.1f}, {worst}"]
+            name = LABELS[rule] if measure == measures[0] else ""
+            table.add_row(name, "accuracy" if measure == ACCURACY else "balanced", *texts)
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print(" ".join(map(sentence, rules)))
@@ -109,10 +119,11 @@ def show_run(run: "TrainedRun", data: Path, as_json: bool) -> None:
     if there:
         console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
         folder, images = quote(str(run.folder)), quote(str(data))
-        untested = [f"bne benchmark --data {images}"] if result.target_images == "none" else []
+        group = f" --group {quote(result.recipe['group'])}" if result.recipe.get("group") else ""
+        untested = result.target_images == "none"
         lines = [
             f"Finished in {duration(result.seconds)}. Next:",
-            *untested,
+            *([f"bne benchmark --data {images}{group}"] if untested else []),
             f"bne analyze {folder} --data {images}",
             f"bne predict {folder} IMAGES",
         ]

@@ -51,7 +51,8 @@ def wasserstein(a: Embedding, b: Embedding) -> Tensor:
     Returns:
         (N, K).
     """
-    return _euclidean(a, b.select(a.layers)).square()
+    b = b.select(a.layers)
+    return _squares(a, b) if len(b) > MANY else _euclidean(a, b).square()
 
 
 @register("root-wasserstein")
@@ -143,8 +144,7 @@ MANY = 64
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
     if len(b) > MANY:
-        square = _squares(a.mean, b.mean) + _squares(a.std, b.std)
-        return square.clamp_min(torch.finfo(square.dtype).tiny).sqrt()
+        return _squares(a, b).sqrt()
     one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
     if torch.compiler.is_exporting():  # ONNX has no `cdist`, which is one launch on a GPU
         return torch.stack([(one - point).square().sum(-1) for point in other], dim=1).sqrt()
@@ -152,12 +152,15 @@ def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _squares(one: Tensor, other: Tensor) -> Tensor:
-    """Squared distances between (N, D) and (K, D), by a matrix product: (N, K)."""
-    # From the middle, so that few digits cancel: only points that almost coincide lose some.
-    middle = other.mean(0)
-    one, other = one - middle, other - middle
-    lengths = one.square().sum(1, keepdim=True) + other.square().sum(1)
-    device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
-    with torch.autocast(device, enabled=False):  # half precision would lose the rest
-        return torch.addmm(lengths, one, other.T, alpha=-2)
+def _squares(a: Embedding, b: Embedding) -> Tensor:
+    """`_euclidean`, squared, by matrix products, which need little memory for many points."""
+    square = a.mean.new_zeros(())
+    for one, other in ((a.mean, b.mean), (a.std, b.std)):
+        # From the middle, so that few digits cancel: only points that almost coincide lose some.
+        middle = other.mean(0)
+        one, other = one - middle, other - middle
+        square = square + one.square().sum(1, keepdim=True) + other.square().sum(1)
+        device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
+        with torch.autocast(device, enabled=False):  # half precision would lose the rest
+            square = torch.addmm(square, one, other.T, alpha=-2)
+    return square.clamp_min(torch.finfo(square.dtype).tiny)

@@ -296,7 +296,7 @@ class DomainBatchNorm(nn.Module):
         device = "cpu" if x.is_meta else x.device.type  # a meta tensor knows no autocast
         with torch.autocast(device, enabled=False):  # half precision would lose them
             shift = weights @ apart
-            square = weights @ (population.var + apart.square())
+            square = weights @ torch.addcmul(population.var, apart, apart)
         var = (square - shift.square()).clamp_min(0)
         return self._by_population(samples, Moments(centre + shift, var))
 

@@ -334,12 +334,12 @@ def split_sources(
         DataError: The split cannot be followed: one that lies with the data is never passed over.
     """
     sources = recipe.sources or tuple(d for d in images.domains if d not in recipe.target)
+    if images.is_split and not recipe.sources:  # whole domains are kept to validate and to test on
+        taught = {images.domains[f.domain] for f in images.files if f.part == TRAIN}
+        sources = tuple(domain for domain in sources if domain in taught)
     if isinstance(recipe.validation, float | int):
         return hold_out(images, sources, recipe.validation, recipe.seed, groups)
     if split_file is None and images.is_split:
-        if not recipe.sources:  # whole domains are kept to validate and to test on
-            taught = {images.domains[f.domain] for f in images.files if f.part == TRAIN}
-            sources = tuple(domain for domain in sources if domain in taught)
         return published(images, sources)
     if split_file is None:
         raise SettingsError(
