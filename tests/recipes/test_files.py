@@ -178,6 +178,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"size": 40, "resize": 39}, "resize is 39, less than the 40 pixels of size"),
         ({"size": 0}, "size is 0; it must be at least 1"),
         ({**TOO_SMALL, "backbone": "alexnet_bn"}, "size is 30, which backbone alexnet_bn cannot"),
+        ({"size": 1}, "size is 1, which backbone small_cnn cannot take (no batch norm sees more"),
         ({**TOO_SMALL, "backbone": "timm/inception_v3"}, "which backbone timm/inception_v3 cannot"),
         ({"balance": "class"}, "balance is 'class'; it must be 'none' or 'sampling' or 'weights'"),
         ({"fit": "crop"}, "fit is 'crop'; it must be 'squash' or 'letterbox'"),

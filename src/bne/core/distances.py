@@ -153,14 +153,17 @@ def _euclidean(a: Embedding, b: Embedding) -> Tensor:
 
 
 def _squares(a: Embedding, b: Embedding) -> Tensor:
-    """`_euclidean`, squared, by matrix products, which need little memory for many points."""
-    square = a.mean.new_zeros(())
-    for one, other in ((a.mean, b.mean), (a.std, b.std)):
-        # From the middle, so that few digits cancel: only points that almost coincide lose some.
-        middle = other.mean(0)
-        one, other = one - middle, other - middle
-        square = square + one.square().sum(1, keepdim=True) + other.square().sum(1)
-        device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
-        with torch.autocast(device, enabled=False):  # half precision would lose the rest
-            square = torch.addmm(square, one, other.T, alpha=-2)
+    """`_euclidean`, squared, by matrix products."""
+    square = _products(a.mean, b.mean) + _products(a.std, b.std)
     return square.clamp_min(torch.finfo(square.dtype).tiny)
+
+
+def _products(one: Tensor, other: Tensor) -> Tensor:
+    """Squared distances between (N, D) and (K, D), (N, K), with few copies of the K points."""
+    # From the middle, so that few digits cancel: only points that almost coincide lose some.
+    middle = other.mean(0)
+    one, other = one - middle, other - middle
+    lengths = one.square().sum(1, keepdim=True) + other.square().sum(1)
+    device = "cpu" if one.is_meta else one.device.type  # a meta tensor knows no autocast
+    with torch.autocast(device, enabled=False):  # half precision would lose the rest
+        return torch.addmm(lengths, one, other.T, alpha=-2)

@@ -101,17 +101,24 @@ def _check_size(recipe: Recipe, backbone: Backbone) -> None:
     if recipe.size is None and recipe.channels == 3:
         return
     import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
 
     from bne.models.build import adapt_input
 
     size = recipe.size or own
+    values = []  # per channel of an image, at every batch norm
     try:
         with torch.device("meta"), torch.no_grad():
             network, images = backbone.create(2), torch.empty(2, recipe.channels, size, size)
             if recipe.channels != 3:
                 adapt_input(network, recipe.backbone, recipe.channels)
+            for layer in network.modules():
+                if isinstance(layer, _BatchNorm):
+                    layer.register_forward_pre_hook(lambda _, x: values.append(x[0][0, 0].numel()))
             for training in (True, False):  # some have further outputs in training
                 network.train(training)(images)
+        if values and max(values) == 1:
+            raise ValueError("no batch norm sees more than one value per channel of an image")
     except (AssertionError, RuntimeError, ValueError) as error:
         why = str(error).strip().partition("\n")[0].rstrip(".")
         if recipe.channels != 3:
