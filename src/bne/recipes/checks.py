@@ -11,6 +11,8 @@ from bne.errors import SettingsError
 from bne.recipes.schema import convert
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from bne.methods import Method
     from bne.models.registry import Backbone
     from bne.recipes.schema import Recipe
@@ -106,7 +108,11 @@ def _check_size(recipe: Recipe, backbone: Backbone) -> None:
     from bne.models.build import adapt_input
 
     size = recipe.size or own
-    values = []  # per channel of an image, at every batch norm
+    values: list[int] = []  # per channel of an image, at every batch norm
+
+    def see(_: object, given: tuple[Tensor, ...]) -> None:
+        values.append(given[0][0, 0].numel())
+
     try:
         with torch.device("meta"), torch.no_grad():
             network, images = backbone.create(2), torch.empty(2, recipe.channels, size, size)
@@ -114,7 +120,7 @@ def _check_size(recipe: Recipe, backbone: Backbone) -> None:
                 adapt_input(network, recipe.backbone, recipe.channels)
             for layer in network.modules():
                 if isinstance(layer, _BatchNorm):
-                    layer.register_forward_pre_hook(lambda _, x: values.append(x[0][0, 0].numel()))
+                    layer.register_forward_pre_hook(see)
             for training in (True, False):  # some have further outputs in training
                 network.train(training)(images)
         if values and max(values) == 1:
