@@ -2,6 +2,8 @@
 
 import csv
 import io
+import shutil
+import subprocess
 from contextlib import redirect_stdout
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -55,7 +57,7 @@ def printed(tables):
     notes = ["Initial weights: resnet18_imagenet & <others>."]
     return {
         "md": render.markdown(grid(tables, notes)),
-        "tex": render.latex(grid(tables[:1], notes)),
+        "tex": render.latex(grid(tables[:1], notes, brackets=False)),
         "html": render.html(grid(tables, notes)),
         "csv": render.comma_separated(tables),
         "txt": on_terminal(render.by_target(tables[0])),
@@ -135,14 +137,29 @@ def test_rows_that_nothing_here_runs_are_named() -> None:
 
 
 def test_latex_has_a_label_and_the_best_of_each_column_in_bold(tables) -> None:
-    text = render.latex(grid(tables[:1]))
+    text = render.latex(grid(tables[:1], brackets=False))
     assert text.count("rule\n") == 3  # of booktabs: top, mid and bottom
     assert r"\label{tab:sota}" in text
     lines = {line.split(" & ")[0]: line for line in text.splitlines() if " & ours, last & " in line}
-    assert r"\textbf{78.0 $\pm$ 2.0 ($-$1.0)}" in lines["BNE"]
+    assert r"\textbf{78.0 $\pm$ 2.0}" in lines["BNE"]
     assert "textbf" not in lines["DeepAll"]
     assert [line for line in text.splitlines() if "oracle" in line] == []
     assert render.latex(grid([beside_nothing(tables[0])])).count("&") < text.count("&") / 2
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex, to compile a table")
+def test_latex_compiles_within_the_width_of_an_article(tables, tmp_path: Path) -> None:
+    evil = Grid(
+        "50% & {$", ("", "", "a_b", "#1 ~ ^"), (("x\\", "[y]", "1.0 ± 0.1", "−2…"),), ("Δ",)
+    )
+    wide = replace(evil, head=evil.head * 6, rows=tuple(row * 6 for row in evil.rows))
+    own = "".join(map(render.latex, (grid(tables[:1], brackets=False), evil, wide)))
+    text = f"\\usepackage{{booktabs,graphicx}}\\begin{{document}}\n{own}\\end{{document}}\n"
+    (tmp_path / "table.tex").write_text(f"\\documentclass{{article}}{text}")
+    command = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "table.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert "Overfull" not in done.stdout
 
 
 def beside_nothing(table: Table) -> Table:

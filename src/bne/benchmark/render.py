@@ -99,10 +99,12 @@ def result_tables(
     return tables
 
 
-def result_grid(experiment: Experiment, found: Found, rules: Iterable[Rule] = RULES) -> Grid:
+def result_grid(
+    experiment: Experiment, found: Found, rules: Iterable[Rule] = RULES, *, brackets: bool = True
+) -> Grid:
     """The same in words, all rules side by side."""
     about = _notes(experiment, found, paper_tables().get(experiment.name))
-    return grid(result_tables(experiment, found, rules), about)
+    return grid(result_tables(experiment, found, rules), about, brackets=brackets)
 
 
 def _notes(experiment: Experiment, found: Found, paper: PaperTable | None) -> list[str]:
@@ -145,12 +147,13 @@ def _named(values: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(values))
 
 
-def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
+def grid(tables: Sequence[Table], notes: Sequence[str] = (), *, brackets: bool = True) -> Grid:
     """Puts a table into words, under one rule or under several side by side.
 
     Args:
         tables: tables of the same runs, each under another rule.
         notes: sentences to go with it.
+        brackets: whether our figures have their difference from the paper's, which has a row too.
     """
     first = next((table for table in tables if table.measure != BALANCED), tables[0])
     lines: list[tuple[str, ...]] = []
@@ -159,7 +162,7 @@ def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
     for name in dict.fromkeys(row.name for table in tables for row in table.rows):
         rows = [(table, row) for table in tables for row in table.rows if row.name == name]
         ours = [(table, row) for table, row in rows if row.cells]
-        texts = [(_whose(table), *_ours(row, table.columns)) for table, row in ours]
+        texts = [(_whose(t), *_ours(row, t.columns, brackets=brackets)) for t, row in ours]
         figures += [[row.cells.get(c, Cell({}, 0)).mean for c in t.columns] for t, row in ours]
         paper = next((row for _, row in rows if row.paper), rows[0][1])
         if paper.paper:
@@ -170,7 +173,8 @@ def grid(tables: Sequence[Table], notes: Sequence[str] = ()) -> Grid:
     head = ("", "", *(HEADS.get(column, column) for column in first.columns))
     meanings = dict.fromkeys(sentence(table.rule) for table in tables)
     best = _best([line[1] for line in lines], figures, first) if first.measure else frozenset()
-    return Grid(first.name, head, tuple(lines), (*notes, *meanings, *_explanations(first)), best)
+    told = [text for text in _explanations(first) if brackets or text != BRACKETS]
+    return Grid(first.name, head, tuple(lines), (*notes, *meanings, *told), best)
 
 
 def _best(
@@ -194,11 +198,11 @@ def _whose(table: Table) -> str:
     return f"ours, {LABELS[table.rule]}" + (", balanced" if table.measure == BALANCED else "")
 
 
-def _ours(row: Row, columns: Sequence[str]) -> list[str]:
+def _ours(row: Row, columns: Sequence[str], *, brackets: bool) -> list[str]:
     texts = []
     for column in columns:
         cell, paper = row.cells.get(column, Cell({}, 0)), row.paper.get(column)
-        texts.append(str(cell) + ("" if paper is None else cell.difference(paper)))
+        texts.append(str(cell) + (cell.difference(paper) if brackets and paper is not None else ""))
     return texts
 
 
@@ -264,7 +268,10 @@ _LATEX = str.maketrans(
 
 
 def latex(grid: Grid) -> str:
-    """A `table` environment, with a label and the best figures in bold; needs booktabs."""
+    """A `table` environment, with a label and the best figures in bold, no wider than its line.
+
+    It needs booktabs and graphicx.
+    """
     several = len({row[1] for row in grid.rows}) > 1  # ours beside the paper's, for instance
     shown = [place for place in range(len(grid.head)) if several or place != 1]
 
@@ -280,12 +287,13 @@ def latex(grid: Grid) -> str:
     label = re.sub(r"[^\w-]+", "-", grid.title).strip("-")
     lines = "".join(line(row, number) for number, row in enumerate(grid.rows))
     return (
-        "% \\usepackage{booktabs}\n"
+        "% \\usepackage{booktabs,graphicx}\n"
         "\\begin{table}\n\\centering\n"
-        f"\\caption{{{caption}}}\n\\label{{tab:{label}}}\n"
+        f"\\caption{{{caption}}}\n\\label{{tab:{label}}}\n\\smallskip\n"
+        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"
         f"\\begin{{tabular}}{{{'l' * (1 + several)}{'r' * (len(grid.head) - 2)}}}\n\\toprule\n"
         f"{line(grid.head)}\\midrule\n{lines}\\bottomrule\n"
-        "\\end{tabular}\n\\end{table}\n"
+        "\\end{tabular}}\n\\end{table}\n"
     )
 
 

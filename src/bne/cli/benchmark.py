@@ -117,7 +117,7 @@ def show_table(
     texts = {
         "md": lambda: render.markdown(grid),
         # A paper's table has one rule.
-        "latex": lambda: render.latex(result_grid(experiment, found, rules[:1])),
+        "latex": lambda: render.latex(result_grid(experiment, found, rules[:1], brackets=False)),
         "html": lambda: render.html(grid),
         "csv": lambda: render.comma_separated(tables),
     }
