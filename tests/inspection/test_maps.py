@@ -76,10 +76,11 @@ def test_neighbors_are_the_nearest_training_images() -> None:
         np.testing.assert_allclose(got, expected, rtol=1e-3)
 
 
-def test_many_domains_leave_room_for_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "DISTANCES", 3 * 40)
-    _, found = analysis(layers=["bn2"])
-    assert found.maps[0].distances.shape == (40, 3)
+def test_more_domains_and_maps_leave_room_for_fewer_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A point on a map has two places, three distances and five neighbors."""
+    monkeypatch.setattr(page, "NUMBERS", 40 * 10 * 2)
+    for layers, count in ((["bn2"], 40), (["bn1", "bn2", "bn3"], 20)):
+        assert analysis(layers=layers)[1].maps[0].distances.shape == (count, 3)
 
 
 def test_too_few_images_for_a_map() -> None:

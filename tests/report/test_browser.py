@@ -14,8 +14,10 @@ from sklearn.metrics import confusion_matrix
 from bne.benchmark.plan import choose, plan
 from bne.benchmark.records import read
 from bne.benchmark.tables import find_records, signed
+from bne.inspection.maps import Map
 from bne.report.benchmark_page import benchmark_page
-from bne.report.run_page import write_report
+from bne.report.page import render
+from bne.report.run_page import run_page, write_report
 from tests.report.benchmarks import RECORDS, benchmark, experiment
 from tests.report.models import analysis, training
 from tests.report.pages import HOSTILE, fits, hovered, opened, readable, told
@@ -115,17 +117,16 @@ def test_charts_show_what_the_network_says(browser, analysed, run_file: Path) ->
         assert page.get_by_text("train.warm_up", exact=True).is_visible()
 
 
-MAP = "charts.data('map-data')"
 SHOWN = "document.getElementById('hover-name').textContent"
-# Where an image is on the map, in the window; as `map.js` lays it out when nothing was moved.
-PLACE = """(i) => {
-  const canvas = document.getElementById("canvas"), map = charts.data("map-data").maps[0];
-  const box = canvas.getBoundingClientRect(), x = [...map.x, ...map.dx], y = [...map.y, ...map.dy];
-  const [left, right, low, high] = [Math.min(...x), Math.max(...x), Math.min(...y), Math.max(...y)];
-  const scale = Math.min((box.width - 60) / (right - left), (box.height - 70) / (high - low));
-  return [box.left + box.width / 2 + scale * (map.x[i] - (left + right) / 2),
-    box.top + box.height / 2 - scale * (map.y[i] - (low + high) / 2)];
-}"""
+
+
+def place_of(page, one, number: int) -> tuple[float, float]:
+    """Where an image is on a map, in the window, when nothing was moved."""
+    box, both = page.locator("#canvas").bounding_box(), np.concatenate([one.images, one.domains])
+    low, high = both.min(0), both.max(0)
+    scale = min((np.array([box["width"] - 60, box["height"] - 70])) / (high - low))
+    right, up = scale * (one.images[number] - (low + high) / 2)
+    return box["x"] + box["width"] / 2 + right, box["y"] + box["height"] / 2 - up
 
 
 def test_the_map_is_explored(browser, analysed, run_file: Path) -> None:
@@ -134,7 +135,7 @@ def test_the_map_is_explored(browser, analysed, run_file: Path) -> None:
     names = [renamed(point.name) for point in found.points]
     with opened(browser, run_file, ready=RUN_READY) as page:
         page.locator("#plot").scroll_into_view_if_needed()
-        at = page.evaluate(PLACE, 3)
+        at = place_of(page, found.maps[0], 3)
         page.mouse.move(*at)
         page.wait_for_function(f"name => {SHOWN} === name", arg=names[3])
         assert page.locator("#neighbors").is_hidden()
@@ -145,7 +146,7 @@ def test_the_map_is_explored(browser, analysed, run_file: Path) -> None:
         ]
         assert len(near) == 5
         assert all(title.startswith(name) for title, name in zip(shown, near, strict=True))
-        page.mouse.move(*page.evaluate(PLACE, 8))
+        page.mouse.move(*place_of(page, found.maps[0], 8))
         assert page.evaluate(SHOWN) == names[3]  # it is pinned
         page.select_option("#layer", label="bn2")  # whose own weights are shown
         away = found.maps[1].distances[3]
@@ -186,24 +187,32 @@ def test_the_map_is_explored(browser, analysed, run_file: Path) -> None:
         assert page.locator("#region-images button").count() == len(kept)
 
 
-def test_twenty_thousand_points_are_drawn(browser, run_file: Path, tmp_path) -> None:
-    """All of them, and again when the map is zoomed."""
-    grow = """() => {
-      const holder = document.getElementById("map-data"), data = JSON.parse(holder.textContent);
-      const count = 20000, from = data.points.name.length;
-      const times = (own, change = (v) => v) =>
-        Array.from({ length: count }, (_, i) => change(own[i % from]));
-      for (const key of Object.keys(data.points)) data.points[key] = times(data.points[key]);
-      for (const map of data.maps) {
-        for (const key of ["x", "y"]) map[key] = times(map[key], (v) => v + 9 * Math.random());
-        for (const key of ["distances", "neighbors"]) map[key] = times(map[key]);
-      }
-      holder.textContent = JSON.stringify(data);
-    }"""
-    text = run_file.read_text()
+def grown(one: Map, count: int, draw: np.random.Generator) -> Map:
+    """A map of as many points: noise, of which little is to be saved, and neighbors alike."""
+    distances = np.exp(draw.normal(3, 1, (count, one.distances.shape[1])))
+    places, domain = draw.normal(0, 40, (count, 2)), np.arange(count)[:, None] * 4 // count
+    near = (domain * count + draw.integers(0, count, (count, 5))) // 4  # of the same of 4 domains
+    return replace(one, images=places, distances=distances, neighbors=near)
+
+
+def test_twenty_thousand_points_are_drawn(browser, analysed, tmp_path: Path) -> None:
+    """All of them, and again when the map is zoomed, on a page of two megabytes and pictures."""
+    _, found = analysed
+    draw, count = np.random.default_rng(0), 20_000
+    names = [f"art_painting/elephant/pic_{n:06d}.jpg" for n in draw.permutation(count)]
+    points = [replace(found.points[n % 60], name=name) for n, name in enumerate(names)]
+    shares = (dict(zip(found.observed.branches, draw.random(3), strict=True)) for _ in points)
+    points = [
+        replace(one, weights=own, confidence=draw.random())
+        for one, own in zip(points, shares, strict=True)
+    ]
+    maps = [grown(found.maps[number > 0], count, draw) for number in range(4)]
+    observed = replace(found.observed, mapped=found.observed.mapped.repeat(334)[:count])
+    content = run_page(replace(found, observed=observed, maps=maps, points=points), None)
     file = tmp_path / "many.html"
-    script = f"<script>({grow})()</script>"
-    file.write_text(text.replace("<script>", f"{script}<script>", 1))
+    file.write_text(render("run", content))
+    text = re.sub(r"data:image/[^\"]*", "", file.read_text())
+    assert len(text.encode()) < 2_000_000
     with opened(browser, file, ready=RUN_READY) as page:
         assert page.locator("#map-count").text_content() == "20000 of 20000 images"
         drawn = "document.getElementById('canvas').toDataURL()"
@@ -211,6 +220,10 @@ def test_twenty_thousand_points_are_drawn(browser, run_file: Path, tmp_path) -> 
         page.locator("#canvas").focus()
         page.keyboard.press("+")
         page.wait_for_function(f"before => {drawn} !== before", arg=before)
+        page.keyboard.press("Enter")
+        titles = [one.get_attribute("title") for one in page.locator("#neighbor-images > *").all()]
+        near = maps[0].neighbors[names.index(page.evaluate(SHOWN))]
+        assert [title.split(":")[0] for title in titles] == [names[n] for n in near]
 
 
 @SIZES
@@ -299,10 +312,13 @@ def test_a_chart_is_saved_and_a_page_printed(browser, paper_file: Path) -> None:
         assert "art_painting" in text
         page.evaluate("window.print = () => {}")
         page.locator(".lead .save button", has_text="PDF").click()
+        size = page.locator("#sheet svg").get_attribute("viewBox").split()[2:]
         alone = page.pdf(prefer_css_page_size=True)
         page.evaluate("window.dispatchEvent(new Event('afterprint'))")
         whole = page.pdf(format="A4", print_background=False)
         assert pages_of(alone) == 1
+        points = re.search(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", alone).groups()
+        assert [float(one) for one in points] == pytest.approx([0.75 * float(n) for n in size], abs=1)
         assert pages_of(whole) > 3
         assert b"/Type3" not in alone
         page.emulate_media(media="print")

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import re
+import zlib
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -149,16 +150,28 @@ def test_methods_without_a_space_of_domains(method: str, tmp_path: Path) -> None
     assert json.loads((tmp_path / "analysis.json").read_text())["model"]["method"] == method
 
 
+def unpacked(column: dict) -> np.ndarray:
+    """(C, M), as `map.js` reads it."""
+    low, high = np.frombuffer(zlib.decompress(base64.b64decode(column["bytes"])), "u1").reshape(
+        2, -1
+    )
+    return (column["low"] + column["step"] * (low + 256.0 * high)).reshape(-1, 125)
+
+
 def test_the_map_has_every_image(analysed, written: list[Path]) -> None:
     model, found = analysed
     data = data_of(written[0].read_text(), "map-data")
     points, sheet = data["points"], data["sheet"]
-    assert {len(own) for own in points.values()} == {len(model.prepared.images)} == {125}
+    names = zlib.decompress(base64.b64decode(points["name"])).decode().split("\0")
+    assert {len(unpacked(points[key])[0]) for key in {*points} - {"name"}} == {len(names)} == {125}
     for one, drawn in zip(found.maps, data["maps"], strict=True):
-        np.testing.assert_allclose(np.array([drawn["x"], drawn["y"]]).T, one.images, atol=0.006)
-        np.testing.assert_allclose(drawn["distances"], one.distances, rtol=6e-3)
-        assert drawn["neighbors"] == one.neighbors.tolist()
-    number = [file.name for file in model.prepared.images.files].index(points["name"][17])
+        span = np.ptp(np.concatenate([one.images, one.domains]))
+        np.testing.assert_allclose(unpacked(drawn["places"]).T, one.images, atol=span / 8000)
+        np.testing.assert_allclose(np.exp(unpacked(drawn["logs"])).T, one.distances, rtol=3e-3)
+        assert unpacked(drawn["neighbors"]).T.tolist() == one.neighbors.tolist()
+    weights = [list(point.weights.values()) for point in found.points]
+    np.testing.assert_allclose(unpacked(points["weights"]).T, weights, atol=6e-4)
+    number = [file.name for file in model.prepared.images.files].index(names[17])
     with Image.open(io.BytesIO(base64.b64decode(sheet["href"].split(",")[1]))) as image:
         row, column = divmod(17, sheet["columns"])
         corner = column * sheet["side"], row * sheet["side"]

@@ -11,7 +11,7 @@ from bne.core.ensemble import DomainEnsemble
 from bne.data.feed import Feed
 from bne.inspection import numbers as figures
 from bne.inspection.examples import Example, describe, remarkable
-from bne.inspection.maps import Map, choose_layers, make_maps
+from bne.inspection.maps import NEIGHBORS, Map, choose_layers, make_maps
 from bne.inspection.observe import branches, observe, sample, silent
 from bne.training.runtime import autocast, effective
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bne.training.model_folder import ModelInfo, Trained
 
 POINTS = 20_000  # on a map: more take long to lay out, and their pictures fill the page
-DISTANCES = 60_000  # on a map, each in several maps: as many points as that allows
+NUMBERS = 800_000  # of points on maps, which fill the page too: as many points as that allows
 NO_BRANCHES = "This method weighs no branches: there are no weights, similarities or maps."
 NO_POINTS = "This method compares no statistics: there are no similarities, layers or maps."
 HELD_OUT = "All images drawn of {} were held out from training: draw more (--images) to place it."
@@ -206,10 +206,12 @@ def analyse_images(
     Raises:
         DataError: A domain, class or layer is unknown, or an answer is not finite.
     """
-    if layers is not None and isinstance(method.net, DomainEnsemble):
-        choose_layers(method.net.domain_embeddings().layers, layers)  # before images are shown
+    maps = 1
+    if isinstance(method.net, DomainEnsemble):
+        maps += len(choose_layers(method.net.domain_embeddings().layers, layers))
     members = sample(prepared.images, domains, images, seed)
-    each = max(1, min(POINTS, DISTANCES // max(1, len(info.domains))) // len(members))
+    most = NUMBERS // maps // (2 + len(info.domains) + NEIGHBORS)  # its place, distances, neighbors
+    each = max(1, min(POINTS, most) // len(members))
     observed = observe(
         method,
         transform,
@@ -223,14 +225,14 @@ def analyse_images(
     )
     numbers = page_numbers(observed)
     examples = remarkable(observed, prepared.images)
-    maps = make_maps(observed, layers, seed, after_map)
-    mapped = observed.mapped.tolist() if maps else []
+    drawn = make_maps(observed, layers, seed, after_map)
+    mapped = observed.mapped.tolist() if drawn else []
     shown = [describe(observed, prepared.images, row) for row in mapped]
-    if observed.known is not None and not maps:
+    if observed.known is not None and not drawn:
         numbers["left_out"].append(FEW_POINTS)
     if observed.branches and "most mixed" not in examples:
         numbers["left_out"].append(SAME_WEIGHTS)
-    return Analysis(info, prepared, observed, numbers, maps, shown, examples, seed)
+    return Analysis(info, prepared, observed, numbers, drawn, shown, examples, seed)
 
 
 def page_numbers(observed: Observed) -> Numbers:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import dataclass
 from itertools import groupby
 from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
+from zlib import compress
+
+import numpy as np
 
 from bne.report.look import PALETTE, sheet
 from bne.words import ordinal
@@ -14,9 +18,10 @@ from bne.words import ordinal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike
 
     from bne.inspection.analysis import Analysis
+    from bne.inspection.maps import Map
     from bne.report.look import Look
     from bne.training.events import Epoch, Score
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
 STAGES = {"head": "last layer alone", "train": "training"}
 EXACT = "exact statistics"
 BARS = 8  # of weights beside an image: the largest, where there are more
+PART, RELATIVE, PLACES, LEAST = 1e-3, 5e-3, 4095, 1e-30  # how precise numbers on a page are
 MAP_SIDE, MAP_BUDGET = 72, 4_500_000  # pixels, and characters of all images on the map together
 
 
@@ -142,7 +148,7 @@ def heaviest(weights: Mapping[str, float]) -> dict[str, float]:
 
 
 def map_data(analysis: Analysis, looks: Mapping[str, Look]) -> dict[str, Any]:
-    """Plain numbers and texts for `map.js`.
+    """Plain numbers and texts for `map.js`; columns of M points are packed.
 
     Args:
         analysis: with at least one map.
@@ -150,24 +156,16 @@ def map_data(analysis: Analysis, looks: Mapping[str, Look]) -> dict[str, Any]:
     """
     observed, points = analysis.observed, analysis.points
     places = {name: place for place, name in enumerate(observed.classes)}
+    weights = [list(point.weights.values()) for point in points]
     return {
-        "maps": [
-            {
-                "name": one.name,
-                **dict(zip("xy", _columns(one.images), strict=True)),
-                **dict(zip(("dx", "dy"), _columns(one.domains), strict=True)),
-                "distances": [[float(f"{value:.3g}") for value in row] for row in one.distances],
-                "neighbors": one.neighbors.tolist(),
-            }
-            for one in analysis.maps
-        ],
+        "maps": [_map(one) for one in analysis.maps],
         "points": {
-            "name": [point.name for point in points],
-            "domain": [observed.domains.index(point.domain) for point in points],
-            "truth": [places[point.truth] for point in points],
-            "answer": [places[point.answer] for point in points],
-            "confidence": [round(point.confidence, 3) for point in points],
-            "weights": [[round(weight, 3) for weight in p.weights.values()] for p in points],
+            "name": _deflated("\0".join(point.name for point in points).encode()),
+            "domain": packed([observed.domains.index(point.domain) for point in points]),
+            "truth": packed([places[point.truth] for point in points]),
+            "answer": packed([places[point.answer] for point in points]),
+            "confidence": packed([point.confidence for point in points], step=PART),
+            "weights": packed(weights, step=PART),
         },
         "sheet": sheet(analysis.prepared, [point.number for point in points], MAP_SIDE, MAP_BUDGET),
         "classes": observed.classes,
@@ -179,5 +177,34 @@ def map_data(analysis: Analysis, looks: Mapping[str, Look]) -> dict[str, Any]:
     }
 
 
-def _columns(places: NDArray[Any]) -> list[list[float]]:
-    return [[round(float(place), 2) for place in column] for column in places.T]
+def _map(one: Map) -> dict[str, Any]:
+    """Distances as logarithms, which are as precise near as far."""
+    both = np.concatenate([one.images, one.domains])
+    low, high = float(both.min()), float(both.max())
+    return {
+        "name": one.name,
+        "places": packed(one.images, low, (high - low) / PLACES or 1.0),
+        "domains": one.domains.round(2).tolist(),
+        "logs": packed(np.log(one.distances.clip(LEAST)), float(np.log(LEAST)), RELATIVE),
+        "neighbors": packed(one.neighbors),
+    }
+
+
+def packed(numbers: ArrayLike, low: float = 0.0, step: float = 1.0) -> dict[str, Any]:
+    """(M,) or (M, C) numbers, in a third of the room that digits take.
+
+    Each is `low` and up to 65,535 steps; `bytes` has the steps' low bytes, column by column, then
+    their high ones, which differ less.
+
+    Args:
+        numbers: none below `low`.
+        low: the least there can be.
+        step: their precision.
+    """
+    steps = ((np.asarray(numbers, float) - low) / step).round().astype(np.uint16).T.reshape(-1)
+    parts = np.concatenate([steps & 255, steps >> 8]).astype(np.uint8)
+    return {"low": low, "step": step, "bytes": _deflated(parts.tobytes())}
+
+
+def _deflated(content: bytes) -> str:
+    return b64encode(compress(content, 9)).decode()

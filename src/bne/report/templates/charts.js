@@ -143,7 +143,7 @@ const charts = (() => {
       put(write(spec.y.title, 14, y, { "text-anchor": "middle", transform: `rotate(-90 14 ${y.toFixed(1)})` }));
     }
 
-    const ends = [];
+    const ends = [], names = []; // of lines, and of points: none covers another
     const pointed = (mark, x, y, text, box) => hits.push({ x, y, text, box, color: mark.color, name: mark.name });
     const draw = {
       band(mark) {
@@ -174,7 +174,12 @@ const charts = (() => {
         put(make("path", { d: outline(mark.shape, x, y, r), fill: bare ? "none" : mark.color, class: "point",
           stroke: bare ? mark.color : "var(--edge)", "stroke-width": bare ? 2 : 0.7, opacity: mark.opacity }));
         if (mark.text) pointed(mark, x, y, mark.text);
-        if (mark.label) put(write(mark.label, x + r + 5, y + 4));
+        if (mark.label) {
+          const one = { x: x + r + 5, y: y + 4, end: x + r + 5 + width(mark.label) };
+          while (names.some((other) => Math.abs(other.y - one.y) < 14 && other.x < one.end && one.x < other.end)) one.y += 14;
+          names.push(one);
+          put(write(mark.label, one.x, one.y));
+        }
       },
       bar(mark) {
         const [x, y] = [Math.min(px(mark.x0), px(mark.x1)), Math.min(py(mark.y0), py(mark.y1))];

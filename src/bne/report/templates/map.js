@@ -1,17 +1,41 @@
 "use strict";
 // The map of images and known domains, on a canvas: tens of thousands of points stay smooth.
-(() => {
+(async () => {
   const data = charts.data("map-data");
   const box = (id) => document.getElementById(id);
   const plot = box("plot"), canvas = box("canvas"), pen = canvas.getContext("2d");
   const controls = box("map-controls"), layer = box("layer"), coloring = box("coloring");
   const SIZE = 4, REACH = 12, GALLERY = 120, MANY = 4000; // pixels, images of a region shown, and points that take long
-  const { points } = data, count = points.name.length;
+  const points = await unpack(), count = points.name.length;
   const PALETTE = data.palette, SHAPES = ["circle", "square", "triangle-up", "diamond", "triangle-down", "pentagon"];
   const digits = (value) => Number(value.toPrecision(3)).toString();
   const right = (i) => points.truth[i] === points.answer[i];
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   let shown = data.maps[0], view, hovered = null, pinned = null, region = null, lasso = null, kept = [], current = data.chosen;
+
+  // ---- what `bne.report.charts` packed
+  async function inflated(text) {
+    const packed = new Blob([Uint8Array.from(atob(text), (one) => one.charCodeAt(0))]);
+    return new Response(packed.stream().pipeThrough(new DecompressionStream("deflate"))).arrayBuffer();
+  }
+  async function numbers({ low, step, bytes }, rows) {
+    const own = new Uint8Array(await inflated(bytes)), all = own.length / 2;
+    return Array.from({ length: all / rows }, (_, c) =>
+      Float64Array.from({ length: rows }, (_, i) => low + step * (own[c * rows + i] + 256 * own[all + c * rows + i])));
+  }
+  async function unpack() {
+    const name = new TextDecoder().decode(await inflated(data.points.name)).split("\0"), found = { name };
+    const rows = (own) => name.map((_, i) => own.map((column) => column[i]));
+    for (const key of ["domain", "truth", "answer", "confidence"]) [found[key]] = await numbers(data.points[key], name.length);
+    found.weights = rows(await numbers(data.points.weights, name.length));
+    for (const map of data.maps) {
+      [map.x, map.y] = await numbers(map.places, name.length);
+      [map.dx, map.dy] = [0, 1].map((axis) => map.domains.map((place) => place[axis]));
+      map.distances = rows((await numbers(map.logs, name.length)).map((own) => own.map(Math.exp)));
+      map.neighbors = rows(await numbers(map.neighbors, name.length));
+    }
+    return found;
+  }
 
   // ---- what an image looks like under each coloring
   const KINDS = {
