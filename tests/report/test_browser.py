@@ -258,6 +258,16 @@ def test_the_whole_table_is_seen_at_once(browser, paper_file: Path) -> None:
             assert box.evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
+def test_no_name_is_cut_on_a_phone(browser, paper_file: Path) -> None:
+    """Names of lines that have no room beside them stand in a legend."""
+    cut = """[...document.querySelectorAll(".chart svg text")]
+      .filter((one) => one.getBBox().x + one.getBBox().width > one.ownerSVGElement.clientWidth + 1)
+      .map((one) => one.textContent)"""
+    with opened(browser, paper_file, 390, READY) as page:
+        assert page.locator("#curves-0 text", has_text="BNE (dt,no-warmup)").count() == 1
+        assert page.evaluate(cut) == []
+
+
 def test_the_answer_is_that_of_what_is_ticked(browser, paper_file: Path) -> None:
     """Against scipy, from the figures that the page has by seed."""
     with opened(browser, paper_file, ready=READY) as page:
@@ -318,7 +328,9 @@ def test_a_chart_is_saved_and_a_page_printed(browser, paper_file: Path) -> None:
         whole = page.pdf(format="A4", print_background=False)
         assert pages_of(alone) == 1
         points = re.search(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", alone).groups()
-        assert [float(one) for one in points] == pytest.approx([0.75 * float(n) for n in size], abs=1)
+        assert [float(one) for one in points] == pytest.approx(
+            [0.75 * float(n) for n in size], abs=1
+        )
         assert pages_of(whole) > 3
         assert b"/Type3" not in alone
         page.emulate_media(media="print")

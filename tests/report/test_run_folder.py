@@ -84,6 +84,18 @@ def test_the_page_has_what_the_run_recorded(copied: Path, finished) -> None:
         assert told in lead
 
 
+def test_a_network_that_leans_has_a_column(finished) -> None:
+    folder, result, _ = finished
+    own = result.leaning[-1]
+    assert own.share > 0
+    leaning = replace(read_training(folder), result=replace(result, lean=own.share))
+    page = Reader(render("run", run_page(None, leaning)))
+    assert len({len(row) for row in page.tables["Accuracy, %"]}) == 1
+    rows = page.table("Accuracy, %")
+    assert rows["sketch (unseen)"][3] == f"{own.target['sketch'].accuracy:.1f}"
+    assert rows["art (held out)"][3] == f"{own.validation['art'].accuracy:.1f}"
+
+
 def test_held_out_images_are_those_of_the_run(finished) -> None:
     folder, _, splits = finished
     _, _, info = load_model(folder / "model")

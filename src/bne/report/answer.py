@@ -115,13 +115,12 @@ def _accuracy(
 def _nearest(analysis: Analysis, domains: Sequence[str]) -> str:
     """The known domain that weighs most in the answers, of each unseen one."""
     weights = analysis.numbers.get("weights", {})
-    told = [_heaviest(domain, weights[domain]) for domain in domains if domain in weights]
+    told = []
+    for domain in (one for one in domains if one in weights):
+        name, weight = max(weights[domain].items(), key=lambda one: one[1])
+        to = f" to {domain}" if len(domains) > 1 else ""
+        told.append(f"{name}{to}, with {100 * weight:.0f} % of the weight")
     return f" Nearest known domain: {listed(told)}." if told else ""
-
-
-def _heaviest(domain: str, weights: Mapping[str, float]) -> str:
-    name = max(weights, key=weights.__getitem__)
-    return f"{name} to {domain}, with {100 * weights[name]:.0f} % of the weight"
 
 
 def findings(analysis: Analysis) -> list[str]:

@@ -101,14 +101,20 @@ const charts = (() => {
 
   // The drawing of a chart, and what can be pointed at in it.
   function build(spec, wide, tall) {
-    const marks = spec.marks, hits = [];
+    const marks = spec.marks, hits = [], most = wide * 0.34;
+    const named = marks.filter((mark) => mark.kind === "line" && mark.label);
+    if (named.some((mark) => width(mark.label) + 26 > most)) { // no room beside the lines
+      const legend = named.map(({ label: name, color, dash, shape }) => ({ name, color, dash, shape, line: true }));
+      return build({ ...spec, legend: [...legend, ...(spec.legend ?? [])],
+        marks: marks.map((mark) => (named.includes(mark) ? { ...mark, label: "" } : mark)) }, wide, tall);
+    }
     const [rx, ry] = [ranged(spec.x, marks, "x"), ranged(spec.y, marks, "y")];
     const legend = legendLines(spec.legend, wide - 16);
     const ys = ticked(spec.y, spec.y.down ? [...ry].sort((a, b) => a - b) : ry, Math.max(2, Math.floor(tall / 60)));
     const beside = (mark) => mark.label || (mark.at === "y" && mark.name);
     const labels = marks.filter(beside).map((mark) => width(beside(mark)) + (mark.label ? 26 : 10));
     const left = (spec.y.title ? 20 : 4) + Math.max(0, ...ys.map((tick) => width(tick.text))) + 8;
-    const right = Math.min(wide * 0.34, Math.max(14, spec.right ?? 0, ...labels));
+    const right = Math.min(most, Math.max(14, spec.right ?? 0, ...labels));
     const xs = ticked(spec.x, rx, Math.max(2, Math.floor((wide - left - right) / 70)));
     const each = (wide - left - right) / Math.max(1, xs.length);
     const longest = Math.max(0, ...xs.map((tick) => width(tick.text)));
