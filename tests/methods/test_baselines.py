@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import bne
-from bne.data.batches import Counted
+from bne.data.batches import Counted, DomainBatches
 from bne.methods import create, entries
 from bne.training.runtime import recompute
 from tests.networks import DOMAINS, randomise_norms, small_cnn
@@ -161,3 +161,24 @@ def test_training_and_measured_statistics_do_not_lean(name, batch):
         assert method.lean == lean
         found.append([*gradients, *running, *method.state_dict().values()])
     assert all(map(torch.equal, *found))
+
+
+def test_deepalls_statistics_remember_as_they_are_told(batch):
+    method = create("deepall", randomise_norms(small_cnn()), DOMAINS, {"momentum": 0.01}).train()
+    first = next(layer for layer in method.modules() if isinstance(layer, nn.BatchNorm2d))
+    before, seen = first.running_mean.clone(), []
+    first.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    method.loss(*batch)
+    mean = seen[0].mean((0, 2, 3))
+    torch.testing.assert_close(first.running_mean, 0.99 * before + 0.01 * mean)
+    with pytest.raises(ValueError, match="momentum must be between 0 and 1"):
+        create("deepall", small_cnn(), DOMAINS, {"momentum": 2})
+
+
+def test_deepall_may_draw_from_all_images_alike():
+    members = {"large": range(90), "small": range(90, 100)}
+    for balanced, share in ((True, 0.5), (False, 0.9)):
+        method = create("deepall", small_cnn(), list(members), {"balanced": balanced})
+        batches = DomainBatches(method.members(members, 0, None), 10)
+        drawn = torch.cat([batches.whole(step) for step in range(50)])
+        assert (drawn < 90).float().mean() == share

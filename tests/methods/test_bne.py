@@ -37,6 +37,27 @@ def test_the_papers_three_policies(name, stages):
     assert found == stages
 
 
+def test_a_warm_up_after_statistics_learns_nothing_else(batch):
+    images, labels, domains = batch
+    method = BNE(small_cnn(), DOMAINS, distance_training="after statistics").train()
+    usual, weights = copy.deepcopy(method.net), copy.deepcopy(dict(method.named_parameters()))
+    method.begin_epoch(0, warm_up=1)
+    assert method.stage == "statistics"
+    step = torch.optim.SGD(method.parameters(), 0.1, momentum=0.9, weight_decay=0.1)
+    loss = method.loss(*batch)
+    (loss / 2).backward()
+    step.step()
+    torch.testing.assert_close(
+        loss, F.cross_entropy(usual(images, domains, own_branch=True), labels)
+    )
+    for name, value in method.named_parameters():
+        assert torch.equal(value, weights[name])
+    for name, value in usual.named_buffers():
+        assert torch.equal(value, method.net.get_buffer(name))
+    method.begin_epoch(1, warm_up=1)
+    assert method.stage == "distance training"
+
+
 def test_the_domain_loss_is_the_cross_entropy_of_the_weights(batch):
     images, labels, domains = batch
     method = create("bne-ce", randomise_norms(small_cnn()), DOMAINS, {"domain_loss": 0.5}).train()

@@ -40,6 +40,16 @@ def check_copyable(model: nn.Module) -> None:
             )
 
 
+def check_momentum(momentum: Momentum) -> None:
+    """Checks a batch-norm layer's momentum.
+
+    Raises:
+        ValueError: It is no share, nor None or "keep".
+    """
+    if not (momentum is None or momentum == "keep" or _is_share(momentum)):
+        raise ValueError(f"momentum must be between 0 and 1, None or 'keep', not {momentum!r}")
+
+
 def install(
     model: nn.Module,
     num_domains: int,
@@ -61,8 +71,7 @@ def install(
             except for layers that are synchronized already.
         shortcuts: whether plain convolutions and poolings get faster subclasses, see `bne.convert`.
     """
-    if not (momentum is None or momentum == "keep" or _is_share(momentum)):
-        raise ValueError(f"momentum must be between 0 and 1, None or 'keep', not {momentum!r}")
+    check_momentum(momentum)
     check_copyable(model)
     passes = Passes()
     layers: dict[nn.Module, nn.Module] = {}

@@ -1,7 +1,7 @@
 """One network for all domains: DeepAll, and two of the paper's other ways to normalize."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Self
 
@@ -20,7 +20,8 @@ from bne.core.moments import (
     values_per_channel,
 )
 from bne.core.norm import DomainBatchNorm, mapped
-from bne.methods.method import Method, register
+from bne.core.surgery import Momentum, check_momentum
+from bne.methods.method import Look, Method, register
 
 
 @register(
@@ -29,11 +30,33 @@ from bne.methods.method import Method, register
     "merged set of source domains",
 )
 class DeepAll(Method):
-    """One network for all domains; their batches are one batch to every batch-norm layer."""
+    """One network for all domains; their batches are one batch to every batch-norm layer.
 
-    def __init__(self, model: nn.Module, domains: Sequence[str]) -> None:
+    Args:
+        model: the plain network.
+        domains: the source domains' names, which play no part.
+        momentum: the share of a new batch in the running statistics; None averages all batches,
+            "keep" uses each layer's own.
+        balanced: whether a batch has as many images of each domain; otherwise all training images
+            are one set, from which batches are drawn.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        domains: Sequence[str],
+        *,
+        momentum: Momentum = "keep",
+        balanced: bool = True,
+    ) -> None:
         super().__init__()
         self.net = model
+        self.balanced = balanced
+        check_momentum(momentum)
+        if momentum != "keep":
+            for layer in model.modules():
+                if isinstance(layer, _BatchNorm):
+                    layer.momentum = momentum
         self._lean: Lean = 0.0
         self._hooks: list[Any] = []
         self._batch = _Batch()
@@ -62,6 +85,15 @@ class DeepAll(Method):
             count = self.net.register_forward_pre_hook(self._batch.count, prepend=True)
             self._hooks.append(count)
         self._lean = lean
+
+    def members(
+        self, members: Mapping[str, Sequence[int]], epoch: int, look: Look
+    ) -> Mapping[str, Sequence[int]]:
+        """The source domains or, unless they are balanced, all images under each of their names."""
+        if self.balanced:
+            return members
+        everyone = [number for numbers in members.values() for number in numbers]
+        return dict.fromkeys(members, everyone)
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy; the domains play no part."""

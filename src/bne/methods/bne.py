@@ -17,9 +17,9 @@ from bne.core.surgery import Momentum
 from bne.methods.method import Method, register
 from bne.methods.mixstyle import Partners, StyleMixing
 
-WARM_UP = "warm-up"
+WARM_UP, COLLECTING = "warm-up", "statistics"
 
-When = Literal["never", "always", "after warm-up"]
+When = Literal["never", "always", "after warm-up", "after statistics"]
 
 
 class BranchMethod(Method):
@@ -29,7 +29,7 @@ class BranchMethod(Method):
 
     Args:
         distance_training: when the loss is that of the mixture; otherwise every image is run under
-            its own domain.
+            its own domain. In a warm-up "after statistics" no weight learns.
 
     Attributes:
         mixing: the name of the stage in which the loss is that of the mixture.
@@ -56,8 +56,9 @@ class BranchMethod(Method):
 
     @classmethod
     def _stage_of(cls, when: When, epoch: int, warm_up: int) -> str:
-        mixes = when == "always" or (when == "after warm-up" and epoch >= warm_up)
-        return cls.mixing if mixes else WARM_UP
+        if when == "always" or (when != "never" and epoch >= warm_up):
+            return cls.mixing
+        return COLLECTING if when == "after statistics" else WARM_UP
 
     @classmethod
     def cost(
@@ -67,15 +68,19 @@ class BranchMethod(Method):
         stage = cls._stage_of(options.get("distance_training", "after warm-up"), epoch, warm_up)
         passes = (options.get("nearest") or domains) + 1
         once = {"centre": 1, "statistics": 2}.get(options.get("mix", "logits"), passes)
-        return stage, 1 if stage == WARM_UP else passes, once
+        return stage, passes if stage == cls.mixing else 1, once
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """The loss of the mixture or, in the warm-up, of each image's own branch."""
         own = self._branch_of(domains)
         with nullcontext() if self.styles is None else self.styles.in_pass(self.net, domains):
+            if self.stage == self.mixing:
+                return self.mixture_loss(images, labels, own)
             if self.stage == WARM_UP:
                 return self.cross_entropy(self.net(images, own, own_branch=True), labels)
-            return self.mixture_loss(images, labels, own)
+            with torch.no_grad():
+                loss = self.cross_entropy(self.net(images, own, own_branch=True), labels)
+        return loss.requires_grad_()  # a leaf: no weight gets a gradient, and so none changes
 
     def _branch_of(self, domains: Tensor) -> Tensor:
         """The branch of each image, (N,): that of its domain."""
@@ -119,8 +124,9 @@ class BNE(BranchMethod):
     Args:
         model: the plain network.
         domains: the source domains' names.
-        distance_training: when the loss is that of the mixture, Algorithm 1: "never", "always" or
-            "after warm-up"; otherwise every image is run under its own domain.
+        distance_training: when the loss is that of the mixture, Algorithm 1: "never", "always",
+            "after warm-up" or "after statistics"; otherwise every image is run under its own
+            domain, in the last case only for the statistics.
         domain_loss: factor of the cross-entropy of the domain weights in distance training.
         branch_loss: share of the branches' mean loss in distance training; the rest is the
             mixture's.

@@ -52,8 +52,7 @@ class DNet(BranchMethod):
         model: the plain network.
         domains: the source domains' names.
         distance_training: when the loss is that of the mixture and the classifier of domains is
-            trained with it: "never", "always" or "after warm-up"; otherwise every image is run
-            under its own domain.
+            trained with it, as in BNE; otherwise every image is run under its own domain.
         domain_loss: factor of the cross-entropy of the domains then.
         momentum: share of a new batch in the running statistics, as in `bne.DomainEnsemble`.
     """
