@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from speed import peak_bytes
 from torch import Tensor, nn
-from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
 import bne
@@ -137,15 +137,7 @@ CASES: dict[str, Callable[[int], tuple[nn.Module, Callable[[], object]]]] = {
 def working_bytes(call: Callable[[], object]) -> int:
     """The most memory that a call takes at a time; the network's own tensors do not count."""
     call()
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
-        call()
-    assert found.profiler is not None
-    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
-    now = most = 0
-    for event in sorted(events, key=lambda e: e.start_ns()):
-        now += event.nbytes()
-        most = max(most, now)
-    return most
+    return peak_bytes(call)
 
 
 def own_bytes(net: nn.Module) -> int:

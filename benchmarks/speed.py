@@ -28,8 +28,10 @@ import torch
 import torch.nn.functional as F
 from speed_tables import Record, markdown
 from torch import Tensor, nn
+from torch.profiler import ProfilerActivity, profile
 
 import bne
+from bne.methods import create, entries
 from bne.models import build
 from bne.training.environment import describe
 
@@ -58,7 +60,7 @@ class Settings:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether there are CUDA graphs, counted memory and the goals for a GPU."""
+        """Whether there are CUDA graphs and the goals for a GPU."""
         return self.device.type == "cuda"
 
     @property
@@ -80,18 +82,19 @@ class Settings:
 class Case:
     """Something to time."""
 
-    work: str  # "training", "warm-up", "points", "inference"; "distance" is between the passes
+    work: str  # "training", "warm-up", "points", "inference"; "distance" is between the passes;
+    # a method's name is a step of that method
     images: int  # at once
     graph: bool  # whether it runs as a CUDA graph, otherwise call by call
     domains: int = 0  # K; 0 is the plain network
-    options: tuple[tuple[str, object], ...] = ()  # of `bne.convert`
+    options: tuple[tuple[str, object], ...] = ()  # of `bne.convert`, or of the method
     compiled: bool = False  # whether the network goes through `torch.compile`, in inference only
 
     @property
     def plain(self) -> "Case":
         """The plain network doing the same with as many images."""
-        work = "training" if self.work in ("warm-up", "points") else self.work
-        return replace(self, work=work, domains=0, options=())
+        same = self.work in ("inference", "distance")
+        return replace(self, work=self.work if same else "training", domains=0, options=())
 
 
 class Reference(NamedTuple):
@@ -274,6 +277,20 @@ MODES: dict[str, tuple[tuple[str, object], ...]] = {
 }
 
 
+def methods(settings: Settings) -> list[Line]:
+    """A step of every method, after its warm-up, and its peak memory, against DeepAll's."""
+    deepall = Case("deepall", settings.images, settings.on_gpu, settings.domains)
+    base = Reference("DeepAll", ((1, (deepall,)),))
+    cases = {
+        one.name: replace(deepall, work=one.name) for one in entries() if one.name != "deepall"
+    }
+    return [
+        line
+        for name, case in {"deepall": deepall, **cases}.items()
+        for line in (Line(name, case, base), Line(name, case, base, unit="MiB"))
+    ]
+
+
 def _leaning(case: Case) -> Case:
     return replace(case, options=(*case.options, ("lean", 0.1)))
 
@@ -285,7 +302,9 @@ PARTS = {
     "growth": growth,
     "leaning": leaning,
     "modes": modes,
+    "methods": methods,
 }
+METHODS = {one.name for one in entries()}
 
 
 def make_work(case: Case, settings: Settings) -> Work:
@@ -294,6 +313,8 @@ def make_work(case: Case, settings: Settings) -> Work:
         torch.manual_seed(0)
         network = make_network(case, settings)
         images, labels = make_batch(case.images, settings)
+    if case.work in METHODS:
+        return method_step(network, images, labels, case, settings)
     if case.work == "distance":
         return distance_work(network.eval(), images, settings)
     if case.work == "points":
@@ -325,7 +346,7 @@ def forward(network: nn.Module, images: Tensor, case: Case) -> Callable[[], Tens
 def make_network(case: Case, settings: Settings) -> nn.Module:
     """The plain network, or a converted one whose domains differ, on the device."""
     network = build(settings.backbone, CLASSES)
-    if case.domains:
+    if case.domains and case.work not in METHODS:
         options: dict[str, Any] = dict(case.options)
         if "layers" in options:  # of which a small network may have fewer
             known = sum(isinstance(one, nn.BatchNorm2d) for one in network.modules())
@@ -349,13 +370,31 @@ def training_step(
     network: nn.Module, logits: Callable[[], Tensor], labels: Tensor, settings: Settings
 ) -> Work:
     """Forward, backward and update, by the same optimiser for all."""
+    return update(network, lambda: F.cross_entropy(logits(), labels), settings)
+
+
+def method_step(
+    network: nn.Module, images: Tensor, labels: Tensor, case: Case, settings: Settings
+) -> Work:
+    """The same of a method, once its warm-up is over; unlabeled images are of one more domain."""
+    method = create(case.work, network, [str(one) for one in range(case.domains)])
+    method.to(settings.device, memory_format=torch.channels_last).train()
+    method.begin_epoch(1, warm_up=1)
+    domains = torch.arange(len(images), device=images.device) * case.domains // len(images)
+    if method.uses_target:
+        labels = labels.masked_fill(domains == case.domains - 1, -100)
+    return update(method, lambda: method(images, labels, domains), settings)
+
+
+def update(network: nn.Module, loss: Callable[[], Tensor], settings: Settings) -> Work:
+    """A step down a loss."""
     optimiser = torch.optim.SGD(network.parameters(), 1e-4, momentum=0.9, fused=settings.on_gpu)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
         with settings.autocast():
-            loss = F.cross_entropy(logits(), labels)
-        loss.backward()
+            value = loss()
+        value.backward()
         optimiser.step()
 
     return step
@@ -406,12 +445,39 @@ def time_all(works: Mapping[Case, Callable[[], Work]], settings: Settings) -> di
             gc.collect()
             torch.cuda.empty_cache()
         else:
-            made[case], timings[case] = make(), Timing([])
-            made[case]()
+            made[case], peak = counted(make)
+            timings[case] = Timing([], peak)
     for _ in range(settings.repeat):
         for case, work in made.items():
             timings[case].readings.append(reading(work, "cpu"))
     return timings
+
+
+def counted(make: Callable[[], Work]) -> tuple[Work, float]:
+    """What is made, called twice, and the most memory of the CPU that all of it took, in MiB."""
+    works = []
+
+    def make_and_call() -> None:
+        works.append(make())
+        for _ in range(2):  # gradients and what the optimizer remembers are there in the second
+            works[0]()
+
+    peak = peak_bytes(make_and_call)
+    return works[0], peak / 2**20
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    """The most memory of the CPU that a call takes, beside what is there before it."""
+    gc.collect()  # what it would free meanwhile is none of the call's
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as found:
+        call()
+    assert found.profiler is not None
+    events = [e for e in found.profiler.kineto_results.events() if e.name() == "[memory]"]
+    now = most = 0
+    for event in sorted(events, key=lambda e: e.start_ns()):
+        now += event.nbytes()
+        most = max(most, now)
+    return most
 
 
 def time_on_gpu(work: Work, as_graph: bool, repeat: int) -> Timing:
@@ -493,7 +559,7 @@ def record(part: str, line: Line, timings: Mapping[Case, Timing], shared: Record
         "reference": other,
         "reference_is": line.against.words if line.against else "",
         "goal": line.goal,
-        "note": "" if value else "counted on a GPU only" if timing else "does not fit",
+        "note": "" if value else "does not fit",
         "compiled": case.compiled,
         "images_per_s": case.images / value * 1e3 if value and in_ms else None,
         "to_plain": value / plain if value and plain else None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from bne.methods import entries
 from tests.docs.pages import ROOT
 
 RECORDED = [json.loads(line) for line in (ROOT / "results" / "speed.jsonl").open()]
@@ -23,12 +24,16 @@ def test_small_networks_on_the_cpu(speed, tmp_path, capsys, monkeypatch):
     records = [json.loads(line) for line in out.read_text().splitlines()]
     assert {line["part"] for line in records} == set(speed.PARTS)
     assert {frozenset(line) for line in records} == {frozenset(RECORDED[-1])}
-    assert all(line["value"] > 0 for line in records if line["unit"] == "ms")
+    assert all(line["value"] > 0 for line in records)
     compared = [line for line in records if line["reference_is"] and line["unit"] == "ms"]
     assert len(compared) > 12
     assert all(math.isfinite(line["ratio"]) and line["ratio"] > 0 for line in compared)
     (one,) = [r for r in compared if (r["what"], r["images"]) == ("mixture", 1)]
     assert one["ratio"] == pytest.approx(one["to_plain"] / 4)
+    steps = {(line["what"], line["unit"]) for line in records if line["part"] == "methods"}
+    assert steps == {(entry.name, unit) for entry in entries() for unit in ("ms", "MiB")}
+    (epi,) = [r for r in records if (r["what"], r["unit"]) == ("epi-fcr", "MiB")]
+    assert epi["ratio"] > 2  # a network of each domain, and one of all
     tables = capsys.readouterr().out
     assert page.read_text().startswith("before\n<!-- speed -->\ntrain: small_cnn at 16²")
     assert all(line in tables for line in page.read_text().splitlines()[2:-2])
