@@ -1,4 +1,4 @@
-"""Writes docs/results.md and its figure from the records in pacs-resnet18/.
+"""Writes docs/results.md and its figure from the records in the folders of `FOLDERS`.
 
 The prose is in results.md.in, where Jinja2 puts the numbers. After adding records run
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections import Counter
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, product
 from math import sqrt
 from pathlib import Path
 from statistics import fmean
@@ -20,10 +20,22 @@ import jinja2
 
 from bne.benchmark.plan import choose, plan
 from bne.benchmark.records import read, undated
-from bne.benchmark.reference import AVERAGE, SUMMARIES
+from bne.benchmark.reference import AVERAGE, AVERAGE_CLASS, AVERAGE_DEEPALL, SUMMARIES
 from bne.benchmark.render import result_tables
-from bne.benchmark.tables import Cell, accuracy, average, cell, find_records, percent, signed
+from bne.benchmark.tables import (
+    LEANING,
+    NONE,
+    Cell,
+    accuracy,
+    accuracy_table,
+    average,
+    cell,
+    find_records,
+    percent,
+    signed,
+)
 from bne.data.benchmarks import BENCHMARKS
+from bne.recipes.files import load_experiment
 from bne.training.scores import RULES
 
 if TYPE_CHECKING:
@@ -35,10 +47,16 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 RECORDS, TEMPLATE = HERE / "pacs-resnet18", HERE / "results.md.in"
+FOLDERS = tuple(HERE / name for name in ("pacs-alexnet", "office31", "office_caltech"))
+BEYOND = HERE / "beyond" / "office_caltech.jsonl"
 PAGE = HERE.parent / "docs" / "results.md"
 FIGURE = HERE.parent / "docs" / "figures" / "pacs-gain.svg"
 
-SEEDS, WEIGHTS = 3, "resnet18_imagenet.safetensors"
+SEEDS = 3
+WEIGHTS = {
+    "resnet18": "resnet18_imagenet.safetensors",
+    "alexnet": "alexnet_imagenet_conv.safetensors",
+}
 STANDARD, STRONG, PAPERS = "pacs-resnet18-standard", "pacs-resnet18-strong", "pacs-resnet18"
 ABLATION, SOTA, FREEZE = "ablation-pacs-resnet18", "sota-pacs-resnet18", "FreezeBatchNorm"
 NORMALIZATION = "normalization-pacs-resnet18"
@@ -61,12 +79,37 @@ ORDERS = (
     (NORMALIZATION, ("BNE", FREEZE, "BatchNorm", "InstanceNorm")),
     ("closest-domain-accuracy-pacs-resnet18", ("closest", "second", "third")),
 )
+# Every table of the paper: two rows that stand for it, the higher in the paper first, and the
+# settings to look for.
+TABLES: tuple[tuple[str, tuple[str, str], tuple[str, ...]], ...] = (
+    (SOTA, ("BNE", DEEPALL), (STANDARD, PAPERS)),
+    ("sota-pacs-alexnet", ("BNE", DEEPALL), ("pacs-alexnet",)),
+    ("sota-office31-resnet18", ("BNE", DEEPALL), ("office31-resnet18", "default")),
+    ("sota-office31-alexnet", ("BNE", DEEPALL), ("office31-alexnet",)),
+    (
+        "sota-officecaltech-resnet18",
+        ("BNE", DEEPALL),
+        ("officecaltech-resnet18", "default", "beyond-officecaltech-resnet18"),
+    ),
+    ("sota-officecaltech-alexnet", ("BNE", DEEPALL), ("officecaltech-alexnet",)),
+    (ABLATION, (BNE, ROW_A), (STANDARD,)),
+    ("ablation-pacs-alexnet", (BNE, ROW_A), ("pacs-alexnet",)),
+    ("distance-pacs-alexnet", ("BNE (wasserstein)", "BNE (uniform)"), ("pacs-alexnet", STANDARD)),
+    ("batchsize-pacs-alexnet", ("BNE (64-per-domain)", "BNE (16-per-domain)"), ("pacs-alexnet",)),
+    (NORMALIZATION, ("BNE", "BatchNorm"), (STANDARD,)),
+    ("closest-domain-accuracy-pacs-resnet18", ("closest", "third"), (STANDARD,)),
+    ("domain-accuracy-pacs-resnet18", ("BNE (no-domain-xe)", "BNE (domain-xe)"), (STANDARD,)),
+    ("similarity-pacs-resnet18-photo-unseen", ("", ""), (STANDARD,)),
+    ("similarity-pacs-resnet18-sketch-unseen", ("", ""), (STANDARD,)),
+)
+FURTHER = {"rsc": "RSC", "fusion": "Fusion", "mixstyle": "MixStyle"}  # rivals in no such table
+NOT_RUN = "not run yet"
 
 
 def main() -> None:
     """Writes both files."""
     records = all_records()
-    PAGE.write_text(page(records), encoding="utf-8")
+    PAGE.write_text(page(records, other_records()), encoding="utf-8")
     FIGURE.write_text(figure(records), encoding="utf-8")
 
 
@@ -75,8 +118,18 @@ def all_records(folder: Path = RECORDS) -> list[Record]:
     return [record for file in sorted(folder.glob("*.jsonl")) for record in read(file)]
 
 
-def page(records: Sequence[Record]) -> str:
-    """The template with its numbers."""
+def other_records() -> list[Record]:
+    """Those of the other networks and benchmarks."""
+    return [record for folder in FOLDERS for record in all_records(folder)] + read(BEYOND)
+
+
+def page(records: Sequence[Record], others: Sequence[Record] = ()) -> str:
+    """The template with its numbers.
+
+    Args:
+        records: of PACS with ResNet-18.
+        others: of other networks and benchmarks.
+    """
     standard = find_records(planned(), records)
     papers = find_records(planned(recipe=PAPERS, seeds=1, epoch=220), records)
     version, strong = strong_runs(records)
@@ -90,7 +143,7 @@ def page(records: Sequence[Record]) -> str:
     environment.filters |= {"plain": plain, "gain": partial(plain, sign=True), "mean": fmean}
     environment.filters |= {"signed": partial(signed, digits=1)}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        records=len(records),
+        records=len(records) + len(others),
         outdated=sum(r.settings["exact_statistics"] and version_of(r) == 1 for r in records),
         columns=COLUMNS,
         main={LABELS[name]: rows[name] for name in (DEEPALL, ROW_A, ROW_B, BNE)}
@@ -101,6 +154,11 @@ def page(records: Sequence[Record]) -> str:
         by_papers={rule: gains(table(ABLATION, papers, rule))[AVERAGE] for rule in RULES},
         by_class=minus(*(cells(standard, row, recall) for row in (BNE, DEEPALL)))[AVERAGE],
         persons=minus(*(cells(standard, row, persons) for row in (BNE, DEEPALL)))["sketch"],
+        seeds=SEEDS,
+        epochs=planned()[0].recipe.train.epochs,
+        best={LABELS[name]: best(standard, name) for name in BOTH},
+        tables=tables([*records, *others]),
+        rivals=rivals(records),
         comparisons=compared,
         verdicts=Counter(one["verdict"] for one in compared),
         version=version,
@@ -145,10 +203,17 @@ def figure(records: Sequence[Record]) -> str:
 
 @cache
 def planned(
-    name: str = ABLATION, recipe: str = STANDARD, seeds: int = SEEDS, **overrides: object
+    name: str = ABLATION,
+    recipe: str = STANDARD,
+    seeds: int = SEEDS,
+    rows: tuple[str, ...] = (),
+    **overrides: object,
 ) -> list[Item]:
-    """The runs of a table of the paper under a recipe."""
-    return plan(choose(table=name, recipe=recipe), seeds, overrides, weights=WEIGHTS)
+    """The runs of a table of the paper under a recipe; of some rows only, to be faster."""
+    known = {row.title for row in load_experiment(name).rows}
+    chosen = choose(table=name, recipe=recipe, rows=[row for row in rows if row in known])
+    backbone = str(chosen.settings.get("backbone", "resnet18")).removesuffix("_bn")
+    return plan(chosen, seeds, overrides, weights=WEIGHTS[backbone])
 
 
 def table(name: str, found: Found, rule: str = "last") -> dict[str, Row]:
@@ -184,32 +249,129 @@ def papers_gains(rows: Mapping[str, Row]) -> dict[str, float]:
 
 
 def plain(one: Cell, *, sign: bool = False) -> str:
-    """Mean and, over several seeds, standard error."""
-    mean = signed(one.mean or 0.0, 1) if sign else f"{one.mean:.1f}"
+    """Mean and, over several seeds, standard error; a dash without any."""
+    if one.mean is None:
+        return NONE
+    mean = signed(one.mean, 1) if sign else f"{one.mean:.1f}"
     return mean if one.error is None else f"{mean} ± {one.error:.1f}"
 
 
 def comparisons(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """All neighbours in the paper's orders; undecided within the interval of seeds or of images."""
-    tables = {name: table(name, find_records(planned(name), records)) for name, _ in ORDERS}
+    """All neighbours in the paper's orders."""
+    runs = {name: find_records(planned(name), records) for name, _ in ORDERS}
+    rows = {name: table(name, found) for name, found in runs.items()}
     # FreezeBatchNorm diverges on one target unless gradients are clipped.
     clipped = find_records(planned(NORMALIZATION, **{"train.optimiser.clip": 10}), records)
-    tables[NORMALIZATION][FREEZE] = table(NORMALIZATION, clipped)[FREEZE]
-    scores = {t: s for r in records for t, s in r.accuracy["last"].items()}
-    found = []
-    for name, order in ORDERS:
-        for pair in pairwise(order):
-            above, below = (tables[name][row] for row in pair)
-            # Not the mean of the targets: one table weighs them by their images, as the paper's.
-            ours = minus({"": above.cells[AVERAGE]}, {"": below.cells[AVERAGE]})[AVERAGE]
-            shares = [(row.cells[t].mean or 0.0, t) for row in (above, below) for t in TARGETS]
-            error = sqrt(sum(p * (100 - p) / scores[t]["images"] for p, t in shares)) / len(TARGETS)
-            sure = ours.clear and abs(ours.mean) >= NORMAL * error
-            verdict = "undecided" if not sure else "confirmed" if ours.mean > 0 else "reversed"
-            label = " > ".join(LABELS.get(row, row) for row in pair)
-            paper = above.paper[AVERAGE] - below.paper[AVERAGE]
-            found.append({"name": label, "ours": ours, "paper": paper, "verdict": verdict})
-    return found
+    rows[NORMALIZATION][FREEZE] = table(NORMALIZATION, clipped)[FREEZE]
+    return [
+        compare(rows[name][above], rows[name][below], runs[name])
+        for name, order in ORDERS
+        for above, below in pairwise(order)
+    ]
+
+
+def compare(above: Row, below: Row, found: Found, column: str = AVERAGE) -> dict[str, Any]:
+    """Two rows, ours and the paper's; undecided within the interval of seeds or of images.
+
+    Args:
+        above: the row that is higher in the paper.
+        below: the other.
+        found: the table's runs, which tell the number of test images.
+        column: of the figures that are compared.
+    """
+    # Not the mean of the targets: one table weighs them by their images, as the paper's.
+    ours = minus({"": above.cells[column]}, {"": below.cells[column]})[AVERAGE]
+    images = {
+        item.target: sum(score["images"] for score in record.accuracy["last"].values())
+        for item, record in found
+        if record
+    }
+    variance = 0.0
+    for row, target in product((above, below), images):
+        share = row.cells[target if column == AVERAGE else column].mean or 0.0
+        variance += share * (100 - share) / images[target]
+    verdict = NOT_RUN
+    if ours.mean is not None:
+        sure = ours.clear and abs(ours.mean) >= NORMAL * sqrt(variance) / len(images)
+        verdict = "undecided" if not sure else "confirmed" if ours.mean > 0 else "reversed"
+    return {
+        "name": " > ".join(LABELS.get(row.name, row.name) for row in (above, below)),
+        "ours": ours,
+        "paper": above.paper[column] - below.paper[column],
+        "verdict": verdict,
+    }
+
+
+def tables(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Every table of the paper with a verdict, by all settings that have records, if any has."""
+    lines = []
+    for name, pair, recipes in TABLES:
+        own = []
+        for recipe in recipes:
+            changed = {"epoch": 220} if recipe == PAPERS else {}
+            found = find_records(planned(name, recipe, rows=pair, **changed), records)
+            about = {"table": name, "recipe": recipe, "leaning": Cell({}, 0)}
+            if name.startswith("similarity"):
+                own.append({**about, **alike(table(name, found))})
+                continue
+            rows = table(name, found)
+            column = AVERAGE_CLASS if name.startswith("domain") else AVERAGE
+            leaning = [rows[f"{row}{LEANING}"] for row in pair if f"{row}{LEANING}" in rows]
+            if len(leaning) == 2:
+                about["leaning"] = minus(*(row.cells for row in leaning))[AVERAGE]
+            own.append({**about, **compare(*(rows[row] for row in pair), found, column)})
+        lines += [one for one in own if one["verdict"] != NOT_RUN] or own[:1]
+    return lines
+
+
+def alike(rows: Mapping[str, Row]) -> dict[str, Any]:
+    """How many rows of a table of similarities have the domains in the paper's order."""
+
+    def order(figures: Mapping[str, float | None]) -> list[str]:
+        return sorted(figures, key=lambda domain: -(figures[domain] or 0.0))
+
+    known = [row for row in rows.values() if all(cell.values for cell in row.cells.values())]
+    means = [{domain: one.mean for domain, one in row.cells.items()} for row in known]
+    same = sum(order(ours) == order(row.paper) for ours, row in zip(means, known, strict=True))
+    seeds = next((next(iter(row.cells.values())) for row in known), Cell({}, 0))
+    verdict = f"order as in the paper in {same} of {len(rows)} rows" if known else NOT_RUN
+    name = "domains of each row, nearest first"
+    return {"name": name, "ours": Cell({}, 0), "paper": None, "verdict": verdict, "seeds": seeds}
+
+
+def rivals(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """The systems of the paper's comparison, ours and the paper's, each above its own DeepAll."""
+    further = plan(
+        choose(recipe=STANDARD, methods=list(FURTHER)), SEEDS, {}, weights=WEIGHTS["resnet18"]
+    )
+    rows = table(SOTA, find_records(planned(SOTA), records))
+    added = accuracy_table(STANDARD, find_records(further, records), None, "last").rows
+    rows |= {FURTHER.get(row.name, row.name): row for row in added}
+    lines = []
+    for name, row in rows.items():
+        if name == DEEPALL or name.endswith(LEANING):
+            continue
+        ours, base = row.cells[AVERAGE], rows[DEEPALL].cells[AVERAGE]
+        gain = minus({"": ours}, {"": base})[AVERAGE]
+        leaning = next((r for r in rows if r in (f"{name}{LEANING}", f"{row.name}{LEANING}")), None)
+        paper = row.paper.get(AVERAGE)
+        lines.append(
+            {
+                "name": name,
+                "ours": ours,
+                "gain": gain,
+                "leaning": rows[leaning].cells[AVERAGE] if leaning else Cell({}, 0),
+                "paper": paper,
+                "papers_gain": paper and paper - row.paper[AVERAGE_DEEPALL],
+            }
+        )
+    return lines
+
+
+def best(found: Found, row: str) -> float:
+    """The mean over targets of the best run and epoch, chosen on the target: an oracle."""
+    every = cells(found, row, lambda record: accuracy(record, "oracle"))
+    return fmean(max(every[target].values.values()) for target in TARGETS)
 
 
 def recall(record: Record, classes: Sequence[str] = CLASSES) -> float:
