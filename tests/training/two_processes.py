@@ -33,6 +33,7 @@ OPTIONS = {
     "jigen": {"ordered": 1.0},
     "mixstyle": {"probability": 0.0},
     "mmld": {"dropout": 0.0},
+    "dnet-ce": {"distance_training": "after statistics"},  # a stage without any gradient
 }
 PER_DOMAIN = 4
 STAGES = 2  # before and after the warm-up
