@@ -102,6 +102,25 @@ TABLES: tuple[tuple[str, tuple[str, str], tuple[str, ...]], ...] = (
     ("similarity-pacs-resnet18-photo-unseen", ("", ""), (STANDARD,)),
     ("similarity-pacs-resnet18-sketch-unseen", ("", ""), (STANDARD,)),
 )
+# Settings that might explain the smaller gain: the recipe with what changes in both rows, and what
+# changes in BNE and in DeepAll alone.
+ADAM = {"epoch": 220, "train.schedule.name": "exponential"}
+POPULATION = {"options.branch_statistics": "population"}
+Settings = dict[str, object]
+CAUSES: dict[str, tuple[str, Settings, Settings, Settings]] = {
+    "SGD at 1e-3": (STANDARD, {"train.optimiser.learning_rate": 1e-3}, {}, {}),
+    "paper's Adam, decay 0.95, population statistics": (PAPERS, ADAM, POPULATION, {}),
+    "the same, memory 0.9": (PAPERS, ADAM, {**POPULATION, "options.momentum": 0.1}, {}),
+    "distance not squared": (STANDARD, {}, {"options.distance": "root-wasserstein"}, {}),
+    "warm-up only for statistics": (
+        STANDARD,
+        {},
+        {"options.distance_training": "after statistics"},
+        {},
+    ),
+    "DeepAll with memory 0.99": (STANDARD, {}, {}, {"options.momentum": 0.01}),
+    "DeepAll with unbalanced batches": (STANDARD, {}, {}, {"options.balanced": False}),
+}
 FURTHER = {"rsc": "RSC", "fusion": "Fusion", "mixstyle": "MixStyle"}  # rivals in no such table
 NOT_RUN = "not run yet"
 
@@ -159,6 +178,7 @@ def page(records: Sequence[Record], others: Sequence[Record] = ()) -> str:
         best={LABELS[name]: best(standard, name) for name in BOTH},
         tables=tables([*records, *others]),
         rivals=rivals(records),
+        causes=causes(records),
         comparisons=compared,
         verdicts=Counter(one["verdict"] for one in compared),
         version=version,
@@ -366,6 +386,19 @@ def rivals(records: Sequence[Record]) -> list[dict[str, Any]]:
             }
         )
     return lines
+
+
+def causes(records: Sequence[Record]) -> dict[str, dict[str, Cell]]:
+    """The gain of BNE (c) over DeepAll, by target, with each of `CAUSES`."""
+    found = {}
+    for name, (recipe, both, *own) in CAUSES.items():
+        ours, base = (
+            cells(find_records(runs, records), row, lambda record: accuracy(record, "last"))
+            for row, extra in zip((BNE, DEEPALL), own, strict=True)
+            for runs in [planned(recipe=recipe, rows=(row,), **both, **extra)]
+        )
+        found[name] = minus(ours, base)
+    return found
 
 
 def best(found: Found, row: str) -> float:
