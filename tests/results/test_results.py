@@ -177,7 +177,7 @@ def test_the_rivals_that_are_run_stand_beside_the_papers(make: Any, records: lis
 
 def test_the_gain_by_other_settings(make: Any, records: list[Any], page: str) -> None:
     heading, name = "Accuracy on the target", "DeepAll with unbalanced batches"
-    assert rows(page, heading)[name] == ["–", "–", "–", "–", "–", "0"]
+    assert name not in rows(page, heading)
     runs = make.planned(rows=("DeepAll",), **{"options.balanced": False})
     text = make.page([*records, *made_up(runs[:4], 700, 700)])
     bne = [scores("bne")[target, 0] - 70 for target in TARGETS]
