@@ -63,6 +63,7 @@ def serve(
 
     for library in ("fastapi", "uvicorn", "prometheus_client", "python_multipart"):
         require(library, "serve")
+    from bne.server import apart
     from bne.server.app import Limits, Server
     from bne.server.live import Live
     from bne.server.running import read_key, run
@@ -82,7 +83,7 @@ def serve(
         threads=threads,
     )
     mode = {"lean": lean, "mix": mix, "nearest": nearest}
-    live = Live(model, device, threads, mode)
+    live = Live(model, device, threads, mode, load=apart.load)
     known = live.model.info
     if known.expected:
         typer.echo(known.expected["sentence"], err=True)

@@ -200,7 +200,10 @@ class Server:
         key: str | None = None,
     ) -> None:
         self.live, self.limits, self._key = live, limits, key
-        self.metrics = Metrics(lambda: self._batcher.pending if self._batcher else 0)
+        self.metrics = Metrics(
+            pending=lambda: self._batcher.pending if self._batcher else 0,
+            network=lambda: getattr(live.model.engine, "pid", "self"),
+        )
         self.metrics.model(live.model)
         live.changed = self._changed
         self._batcher: Batcher | None = None
@@ -333,6 +336,8 @@ class Server:
         """Whether images are taken."""
         if self._batcher is None or not self._batcher.open:
             raise busy("The server is stopping.")
+        if not self.live.model.alive:
+            raise busy("The network has failed, and is loaded again.")
         return {"model": self.live.model.id, "status": "ready"}
 
     async def scrape(self) -> Response:

@@ -52,13 +52,17 @@ class Loaded:
             SettingsError: There is no such device, or the model cannot answer so.
         """
         engine, info = open_engine(path, device, threads=threads, **mode)
-        way = engine.way
-        engine(np.zeros((1, way.size, way.size, way.channels), np.uint8))
+        look_at_black(engine)
         watch = None
         if getattr(engine, "reference", None) is not None:
             with suppress(SettingsError):  # too few images were held out
                 watch = Watch(info)
         return cls(_id(engine, info), engine, info, watch)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer: a process of its own may have been killed."""
+        return getattr(self.engine, "alive", True)
 
     def use_threads(self, threads: int | None) -> None:
         """Sets how many threads torch computes with, for the calling thread."""
@@ -67,6 +71,12 @@ class Loaded:
 
             if torch.get_num_threads() != threads:
                 torch.set_num_threads(threads)
+
+
+def look_at_black(engine: Looks) -> None:
+    """Shows the network one black image."""
+    way = engine.way
+    engine(np.zeros((1, way.size, way.size, way.channels), np.uint8))
 
 
 def _id(engine: Any, info: Manifest) -> str:
@@ -82,7 +92,7 @@ class Live:
     """A model that follows its file.
 
     A new file is loaded while the old model answers. One that cannot be loaded is reported once,
-    and the old model stays.
+    and the old model stays. A model whose process was killed is loaded again.
 
     Args:
         path: of the file.
@@ -90,6 +100,7 @@ class Live:
         threads: to compute with; by default one per core.
         mode: how the model answers, see `bne.deploy.classifier.set_mode`.
         changed: told of every new model, or why there is none.
+        load: what reads the file; `bne.server.apart.load` gives the network a process of its own.
 
     Raises:
         DataError: There is no model, or a damaged one.
@@ -103,6 +114,7 @@ class Live:
         threads: int | None = None,
         mode: Mapping[str, Any] | None = None,
         changed: Callable[[Loaded | Exception], None] = lambda found: None,
+        load: Callable[..., Loaded] = Loaded.of,
     ) -> None:
         from bne.deploy.bundle import NAME
 
@@ -111,10 +123,10 @@ class Live:
         if path.is_dir() and not self._path.is_file():
             raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
         self._how: dict[str, Any] = {"device": device, "threads": threads, **(mode or {})}
-        self.changed = changed
+        self.changed, self._load = changed, load
         self._stop = Event()
         self._stamp = self._look()
-        self.model = Loaded.of(self._path, **self._how)
+        self.model = load(self._path, **self._how)
         self._thread: Thread | None = None
 
     def watch(self, seconds: float = 1.0) -> None:
@@ -129,19 +141,19 @@ class Live:
             self._thread.join()
 
     def refresh(self) -> None:
-        """Loads the file if it is another than the last time."""
+        """Loads the file if it is another than the last time, or the model cannot answer."""
         stamp = self._look()
-        if stamp == self._stamp or stamp is None:  # a file that is gone may be about to be replaced
-            return
+        if stamp is None or (stamp == self._stamp and self.model.alive):
+            return  # a file that is gone may be about to be replaced
         self._stamp = stamp
         try:
-            found = Loaded.of(self._path, **self._how)
+            found = self._load(self._path, **self._how)
         except Exception as error:  # whatever it is, the old model goes on answering
             if not isinstance(error, BneError):
                 LOG.exception("The new model cannot be loaded.")
             self.changed(error)
             return
-        if found.id != self.model.id:
+        if found.id != self.model.id or not self.model.alive:
             self.model = found
             self.changed(found)
 

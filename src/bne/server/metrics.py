@@ -24,11 +24,13 @@ class Metrics:
 
     Args:
         pending: tells how many images are in the queue.
+        network: tells the number of the process that the network runs in.
     """
 
-    def __init__(self, pending: Callable[[], float]) -> None:
+    def __init__(self, pending: Callable[[], float], network: Callable[[], int | str]) -> None:
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        ProcessCollector("bne_network", network, registry=self._registry)
         self._requests = self._make(Counter, "requests", "Answers by path and status.", "path code")
         self._seconds = self._make(
             Histogram, "request_seconds", "Time to answer.", "path", buckets=SECONDS

@@ -70,13 +70,8 @@ class Uploads:
         Raises:
             RefusedError: It is too long or too slow, or too much is held already.
         """
-        too_large = RefusedError(
-            413,
-            f"The request has more than {readable_size(self._each)}; send fewer or smaller images.",
-            {"Connection": "close"},
-        )
         if announced and announced.isdecimal() and int(announced[:20]) > self._each:
-            raise too_large
+            raise self._too_large()
         parts = []
         try:
             async with asyncio.timeout(self._seconds):
@@ -84,7 +79,7 @@ class Uploads:
                     own[0] += len(chunk)
                     self.held += len(chunk)
                     if own[0] > self._each:
-                        raise too_large
+                        raise self._too_large()
                     if self.held > self._together:
                         raise busy("Too many requests are being received; try again.")
                     parts.append(chunk)
@@ -93,6 +88,13 @@ class Uploads:
                 408, "The request took too long to arrive; send it again.", {"Connection": "close"}
             ) from None
         return b"".join(parts)
+
+    def _too_large(self) -> RefusedError:
+        return RefusedError(
+            413,
+            f"The request has more than {readable_size(self._each)}; send fewer or smaller images.",
+            {"Connection": "close"},
+        )
 
 
 def images_of(body: bytes, content_type: str, most: int) -> list[Image]:

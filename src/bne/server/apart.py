@@ -1,0 +1,155 @@
+"""A network in a process of its own.
+
+Answering HTTP and decoding cost about as much as a small network. In one process they would take
+turns with it at the interpreter's lock, which each of its operations hands over; two processes keep
+two cores busy. Pixels go to the other process through a pipe, and what the network says comes back.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+import traceback
+import weakref
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from bne.errors import BneError
+from bne.server.live import Loaded, look_at_black
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from typing import BinaryIO
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bne.data.images import Way
+    from bne.deploy.answers import Seen
+    from bne.deploy.predict import Looks
+
+SMALL = 0.005
+"""Seconds of one core for an image, below which a network is not spread over several cores."""
+
+
+def load(path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
+    """What `Loaded.of` reads, in a process of its own that ends when nobody uses the model.
+
+    Raises:
+        DataError: There is no model, or a damaged one.
+        SettingsError: There is no such device, or the model cannot answer so.
+    """
+    engine = Apart()
+    engine.way, engine.batch, *known = engine.ask(path, device, threads, mode)
+    identity, info, watch = known
+    return Loaded(identity, engine, info, watch)
+
+
+class Apart:
+    """An engine in another process; one thread at a time may use it."""
+
+    way: Way
+    batch: int
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-P", "-m", "bne.server.apart"]
+        # In a session of its own: Ctrl-C is for the server, which answers what was asked before.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        weakref.finalize(self, _end, self._process)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self._process.poll() is None
+
+    @property
+    def size(self) -> int:
+        """Height and width of the images it is given."""
+        return self.way.size
+
+    def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
+        """Looks at (N, size, size, C) images; `places` asks for weights and distances too."""
+        seen: Seen = self.ask(pixels, places)
+        return seen
+
+    def ask(self, *question: Any) -> Any:
+        """What the process answers; what it raises is raised here."""
+        assert self._process.stdin
+        assert self._process.stdout
+        _send(self._process.stdin, question)
+        answer = pickle.load(self._process.stdout)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(BrokenPipeError), process:
+        process.kill()
+
+
+def _send(to: Any, what: Any) -> None:
+    pickle.dump(what, to, pickle.HIGHEST_PROTOCOL)
+    to.flush()
+
+
+def main() -> None:
+    """Loads the model that is asked for first, and looks at images until nobody asks any more."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # may be meant for all; the server ends this
+    told = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    engine: list[Looks] = []
+
+    def open_model(path: Path, device: str, threads: int | None, mode: dict[str, Any]) -> Any:
+        model = Loaded.of(path, device, threads, **mode)
+        model.use_threads(threads or _threads_for(model.engine))
+        engine.append(model.engine)
+        return model.engine.way, model.engine.batch, model.id, model.info, model.watch
+
+    with suppress(EOFError, BrokenPipeError):  # the server has ended
+        _answer(sys.stdin.buffer, told, open_model)
+        while True:
+            _answer(sys.stdin.buffer, told, lambda pixels, places: engine[0](pixels, places=places))
+
+
+def _answer(asked: BinaryIO, told: BinaryIO, work: Callable[..., Any]) -> None:
+    question = pickle.load(asked)
+    try:
+        found = work(*question)
+    except BneError as error:
+        found = error
+    except Exception:
+        found = RuntimeError(traceback.format_exc())
+    _send(told, found)
+
+
+def _threads_for(engine: Any) -> int | None:
+    """One for a small network, whose threads would wait more than work; None changes nothing."""
+    if not hasattr(engine, "method"):  # ONNX Runtime, which is not told here
+        return None
+    import torch
+
+    all_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    times = []
+    for _ in range(3):
+        start = time.thread_time()  # which a busy machine hardly lengthens
+        look_at_black(engine)
+        times.append(time.thread_time() - start)
+    return 1 if min(times) < SMALL else all_threads
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""A network in a process of its own: it says what one in this process says, and may be killed."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fastapi.testclient import TestClient
+
+from bne.errors import BneError, DataError
+from bne.server import apart
+from bne.server.app import Limits, Server
+from bne.server.live import Live, Loaded
+
+Runs = dict[str, Path]
+
+
+def test_it_says_what_a_network_here_says(runs: Runs) -> None:
+    file, mode = runs["bne"] / "model.bne", {"lean": 0.2}
+    here, there = (load(file, "cpu", 1, **mode) for load in (Loaded.of, apart.load))
+    assert (there.id, there.info) == (here.id, here.info)
+    assert (there.engine.way, there.engine.batch) == (here.engine.way, here.engine.batch)
+    assert there.engine.pid != os.getpid()
+    size = here.engine.way.size
+    pixels = np.random.default_rng(0).integers(0, 255, (5, size, size, 3), np.uint8)
+    for places in (True, False):
+        for own, expected in zip(
+            there.engine(pixels, places=places), here.engine(pixels, places=places), strict=True
+        ):
+            assert (own is None) == (expected is None)
+            if own is not None:
+                np.testing.assert_allclose(own, expected, rtol=1e-5)
+    with pytest.raises(DataError, match="prepare them"):
+        there.engine(pixels[:, :, :, :2])
+    with pytest.raises(RuntimeError, match="Traceback"):
+        there.engine(None)
+    assert len(there.engine(pixels[:1]).logits) == 1  # an error does not end it
+
+
+@pytest.mark.parametrize("name", ["absent.bne", "damaged.bne"])
+def test_errors_are_those_of_a_model_here(runs: Runs, tmp_path: Path, name: str) -> None:
+    (tmp_path / "damaged.bne").write_bytes((runs["bne"] / "model.bne").read_bytes()[:-500])
+    with pytest.raises(BneError) as here:
+        Loaded.of(tmp_path / name, "cpu", 1)
+    with pytest.raises(BneError) as there:
+        apart.load(tmp_path / name, "cpu", 1)
+    assert (type(there.value), str(there.value)) == (type(here.value), str(here.value))
+
+
+def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: Runs) -> None:
+    data = next(runs["data"].glob("photo/cat/*.png")).read_bytes()
+    live = Live(runs["bne"], "cpu", 1, load=apart.load)
+    with TestClient(Server(live, Limits(threads=1)).app) as ask:
+        old = live.model.engine.pid
+        os.kill(old, signal.SIGTERM)  # which may be sent to all processes of a service
+        assert ask.post("/predict", content=data).status_code == 200
+        text = ask.get("/metrics").text
+        os.kill(old, signal.SIGKILL)
+        while live.model.alive and live.model.engine.pid == old:
+            time.sleep(0.01)
+        codes = set()
+        until = time.monotonic() + 60
+        while 200 not in codes and time.monotonic() < until:
+            told = ask.post("/predict", content=data)
+            codes.add(told.status_code)
+            assert told.status_code == 200 or int(told.headers["Retry-After"]) >= 1
+        assert codes <= {200, 503}
+        assert 200 in codes
+        assert ask.get("/readyz").status_code == 200
+        new = live.model.engine.pid
+    assert "bne_network_process_resident_memory_bytes" in text
+    assert new != old
+    del live.model
+    for pid in (old, new):
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
