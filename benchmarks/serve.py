@@ -32,6 +32,7 @@ from bne.data.decoding import usable_cores
 from bne.deploy.answers import Calibration
 from bne.deploy.pictures import Picture
 from bne.deploy.predict import open_engine, predict
+from bne.deploy.rows import COLUMNS, rows
 from deploy import model
 
 if TYPE_CHECKING:
@@ -129,16 +130,23 @@ def serving(file: Path, *options: str) -> Iterator[tuple[int, int]]:
             raise SystemExit(f"The server ended with {code}: {rest}")
 
 
+def family(pid: int) -> list[Path]:
+    """Where the system tells of a process and of those that it has started."""
+    own = Path(f"/proc/{pid}")
+    started = (own / "task" / str(pid) / "children").read_text().split()
+    return [own, *(Path(f"/proc/{child}") for child in started)]
+
+
 def resident(pid: int) -> float:
-    """MB of memory that a process has now."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    """MB of memory that a server and its network have now; what they share counts twice."""
+    pages = sum(int((one / "statm").read_text().split()[1]) for one in family(pid))
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def processor(pid: int) -> float:
-    """Seconds that a process has computed."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds that a server and its network have computed."""
+    fields = [(one / "stat").read_text().rpartition(")")[2].split() for one in family(pid)]
+    return sum(int(own[11]) + int(own[12]) for own in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def requests(bodies: list[bytes], each: int) -> list[bytes]:
@@ -203,13 +211,17 @@ def ask(port: int, sent: list[bytes], count: int, clients: int) -> dict[str, Any
 
 
 def offline(file: Path, bodies: list[bytes], count: int) -> tuple[float, float]:
-    """Images a second of the predictor that `bne predict` uses, and its CPU time of an image."""
+    """Images a second of `bne predict`, without writing a file, and its CPU time of an image.
+
+    Rows have all columns, as the server's have.
+    """
     engine, known = open_engine(file, "cpu")
     shown = [Picture(str(n), lambda n=n: bodies[n % len(bodies)]) for n in range(count)]
     list(predict(engine, known, shown[: 4 * engine.batch]))
     start, before = time.perf_counter(), time.process_time()
     for part in predict(engine, known, shown):
-        assert not part.problems
+        assert part.answers
+        rows(part.names, part.answers, COLUMNS)
     wall = time.perf_counter() - start
     return count / wall, (time.process_time() - before) / count
 

@@ -59,7 +59,7 @@ class Apart:
     def __init__(self) -> None:
         command = [sys.executable, "-P", "-m", "bne.server.apart"]
         # In a session of its own: Ctrl-C is for the server, which answers what was asked before.
-        self._process = subprocess.Popen(
+        self._process = subprocess.Popen(  # noqa: S603 - ourselves
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
         weakref.finalize(self, _end, self._process)
@@ -89,7 +89,7 @@ class Apart:
         assert self._process.stdin
         assert self._process.stdout
         _send(self._process.stdin, question)
-        answer = pickle.load(self._process.stdout)
+        answer = pickle.load(self._process.stdout)  # noqa: S301 - by ourselves
         if isinstance(answer, Exception):
             raise answer
         return answer
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def _answer(asked: BinaryIO, told: BinaryIO, work: Callable[..., Any]) -> None:
-    question = pickle.load(asked)
+    question = pickle.load(asked)  # noqa: S301 - by ourselves
     try:
         found = work(*question)
     except BneError as error:
