@@ -256,7 +256,7 @@ class Server:
 
     async def predict(self, request: Request) -> Response:
         """Classify one image, or all files of a form."""
-        model, headers, asked = self.live.model, request.headers, parameters(request)
+        model, headers, asked = self._model(), request.headers, parameters(request)
         with self._uploads.room() as own:
             announced = headers.get("content-length")
             try:
@@ -284,6 +284,17 @@ class Server:
             if row["probability"] < asked.abstain:
                 row["class"] = None
         return self._json({"images": work.rows}, 200, model)
+
+    def _model(self) -> Loaded:
+        """The one that answers now.
+
+        Raises:
+            RefusedError: It cannot.
+        """
+        model = self.live.model
+        if not model.alive:
+            raise busy("The network has failed and is being loaded again; try again.")
+        return model
 
     async def _answered(self, work: Work) -> None:
         assert self._batcher
@@ -336,9 +347,7 @@ class Server:
         """Whether images are taken."""
         if self._batcher is None or not self._batcher.open:
             raise busy("The server is stopping.")
-        if not self.live.model.alive:
-            raise busy("The network has failed, and is loaded again.")
-        return {"model": self.live.model.id, "status": "ready"}
+        return {"model": self._model().id, "status": "ready"}
 
     async def scrape(self) -> Response:
         """Counters for Prometheus."""
