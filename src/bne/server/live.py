@@ -116,12 +116,13 @@ class Live:
         changed: Callable[[Loaded | Exception], None] = lambda found: None,
         load: Callable[..., Loaded] = Loaded.of,
     ) -> None:
-        from bne.deploy.bundle import NAME
+        self._path = path = Path(path)
+        if path.is_dir():
+            from bne.deploy.bundle import NAME  # brings torch, which an engine apart spares us
 
-        path = Path(path)
-        self._path = path / NAME if path.is_dir() else path
-        if path.is_dir() and not self._path.is_file():
-            raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
+            self._path = path / NAME
+            if not self._path.is_file():
+                raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
         self._how: dict[str, Any] = {"device": device, "threads": threads, **(mode or {})}
         self.changed, self._load = changed, load
         self._stop = Event()
