@@ -123,6 +123,11 @@ def test_every_method_runs_or_says_why_not(name: str) -> None:
     assert algorithm.predict(torch.randn(2, 3, 32, 32)).isfinite().all()
 
 
+def test_unbalanced_batches_are_refused() -> None:
+    with pytest.raises(ValueError, match="sorts all training images"):
+        domainbed_algorithm("deepall", "small_cnn", balanced=False)
+
+
 def test_it_is_a_subclass_of_domainbeds_where_that_is_installed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

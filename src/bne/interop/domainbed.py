@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from bne.methods import Method, check_options, create, find
+from bne.methods import check_options, create, find
 from bne.models import build
 from bne.models.registry import Preprocessing
 from bne.models.registry import find as find_backbone
@@ -41,10 +41,10 @@ def domainbed_algorithm(
     """
     check_options(method, options)
     kind = find(method).method
-    if kind.members is not Method.members:
+    if kind.own_domains or options.get("balanced") is False:
         raise ValueError(
-            f"method {method!r} sorts all training images into domains of its own, which DomainBed "
-            "does not show it: choose a method that keeps the domains"
+            f"method {method!r} sorts all training images anew, which DomainBed does not show it: "
+            "choose a method that keeps the domains"
         )
     wanted, given = find_backbone(backbone).preprocessing, Preprocessing(size=224)
     if weights is not None and (wanted.mean, wanted.std) != (given.mean, given.std):

@@ -36,6 +36,7 @@ class Method(nn.Module, ABC):
             lose at larger ones, see docs/beyond.md.
         uses_target: whether unlabeled images of the target join every batch as one more domain,
             the last, with the label -100, which `cross_entropy` passes over.
+        own_domains: whether it sorts the training images into domains of its own, see `members`.
         class_weights: (classes,), how much an image of each class counts in the loss; None counts
             all alike. Training sets it; it is no part of the state dict.
         label_smoothing: the share of the loss in which all classes count alike. Training sets it.
@@ -49,6 +50,7 @@ class Method(nn.Module, ABC):
     most_lean: ClassVar[float] = 0.1
     scored_lean: float = 0.0
     uses_target: ClassVar[bool] = False
+    own_domains: ClassVar[bool] = False
     class_weights: Tensor | None = None
     label_smoothing: float = 0.0
     domains_per_step: int | None = None

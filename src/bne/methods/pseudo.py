@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -93,6 +93,7 @@ class Clustered(Method):
         assigned: the epoch in which it was made; -1 before the first.
     """
 
+    own_domains: ClassVar[bool] = True
     assignment: Tensor
     assigned: Tensor
 
