@@ -9,7 +9,10 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/bne demo
 
-test: lint types docs unit
+# Checks that use one core each run side by side, then the tests, which use all.
+test: $(READY)
+	$(MAKE) --no-print-directory --jobs=2 --output-sync lint types docs
+	$(MAKE) --no-print-directory unit
 
 lint: $(READY)
 	$(BIN)/ruff check .

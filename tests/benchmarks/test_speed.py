@@ -17,6 +17,8 @@ SMALL = ["--backbone", "small_cnn", "--device", "cpu", "--size", "16", "--batch"
 
 def test_small_networks_on_the_cpu(speed, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(speed, "LONG_ENOUGH", {"cpu": 1e-4})
+    few = [entry for entry in entries() if entry.name in ("deepall", "bne", "epi-fcr")]
+    monkeypatch.setattr(speed, "entries", lambda: few)
     out, page = tmp_path / "speed.jsonl", tmp_path / "page.md"
     page.write_text("before\n<!-- speed -->\nold\n<!-- /speed -->\nafter\n")
     speed.main([*SMALL, "--repeat", "1", "--out", str(out)])
@@ -31,12 +33,16 @@ def test_small_networks_on_the_cpu(speed, tmp_path, capsys, monkeypatch):
     (one,) = [r for r in compared if (r["what"], r["images"]) == ("mixture", 1)]
     assert one["ratio"] == pytest.approx(one["to_plain"] / 4)
     steps = {(line["what"], line["unit"]) for line in records if line["part"] == "methods"}
-    assert steps == {(entry.name, unit) for entry in entries() for unit in ("ms", "MiB")}
+    assert steps == {(entry.name, unit) for entry in few for unit in ("ms", "MiB")}
     (epi,) = [r for r in records if (r["what"], r["unit"]) == ("epi-fcr", "MiB")]
     assert epi["ratio"] > 2  # a network of each domain, and one of all
     tables = capsys.readouterr().out
     assert page.read_text().startswith("before\n<!-- speed -->\ntrain: small_cnn at 16²")
     assert all(line in tables for line in page.read_text().splitlines()[2:-2])
+
+
+def test_every_method_has_a_step(speed, small):
+    assert {line.what for line in speed.methods(small)} == {entry.name for entry in entries()}
 
 
 def test_the_page_has_the_tables_of_the_records(speed):
