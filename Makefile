@@ -11,7 +11,7 @@ demo: $(READY)
 
 # Checks that use one core each run side by side, then the tests, which use all.
 test: $(READY)
-	$(MAKE) --no-print-directory --jobs=2 --output-sync lint types docs
+	$(MAKE) --no-print-directory --jobs=2 lint types docs
 	$(MAKE) --no-print-directory unit
 
 lint: $(READY)
