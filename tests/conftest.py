@@ -1,12 +1,14 @@
 """Fixtures shared by all tests."""
 
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 from tests.pictures import write_pictures
 
@@ -43,6 +45,28 @@ def browser() -> Iterator[Any]:
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six pictures of each of two classes in each of three domains."""
     return write_pictures(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="session")
+def made_once(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str, Callable[[Path], object]], Path]:
+    """Fills a folder once, by its name, for all processes that tests run in: the others wait."""
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent
+
+    def make(name: str, fill: Callable[[Path], object]) -> Path:
+        folder, done = base / name, base / f"{name}.done"
+        with FileLock(base / f"{name}.lock"):
+            if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)
+                folder.mkdir()
+                fill(folder)
+                done.touch()
+        return folder
+
+    return make
 
 
 @pytest.fixture

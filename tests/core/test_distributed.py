@@ -112,10 +112,11 @@ def measured(half=slice(None)):
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
+def done(made_once):
     """What each of the two processes did, by its name."""
-    folder = tmp_path_factory.mktemp("processes")
-    torch.multiprocessing.spawn(work, (folder,), nprocs=2)
+    folder = made_once(
+        "core-processes", lambda folder: torch.multiprocessing.spawn(work, (folder,), nprocs=2)
+    )
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
 
 

@@ -16,10 +16,11 @@ from tests.training.two_processes import CPU, METHODS, RUNS, trained
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("processes")
-    small.in_another_process("two_processes", str(folder))
-    return folder
+def folder(made_once):
+    return made_once(
+        "training-processes",
+        lambda folder: small.in_another_process("two_processes", str(folder)),
+    )
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -18,9 +18,13 @@ STEPS_PER_EPOCH = 5
 
 
 @pytest.fixture(scope="module")
-def kills(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("killed")
-    return folder, json.loads(small.in_another_process("killed", str(folder), *METHODS))
+def kills(made_once):
+    def fill(folder: Path) -> None:
+        reached = small.in_another_process("killed", str(folder), *METHODS)
+        (folder / "reached.json").write_text(reached)
+
+    folder = made_once("killed", fill)
+    return folder, json.loads((folder / "reached.json").read_text())
 
 
 @pytest.mark.parametrize("method", METHODS)
