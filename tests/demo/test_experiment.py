@@ -27,22 +27,22 @@ SETTINGS = Settings(warm_up_steps=1, distance_steps=1)
 def test_target_labels_and_images_never_reach_training(digits, name):
     target = digits.images.domains[0]
     changed = blackened(mislabelled(digits, target), target)
-    states = [fit(d, target, 0, name, SETTINGS)[0].state_dict() for d in (digits, changed)]
+    states = [fit(d, [target], 0, name, SETTINGS)[0].state_dict() for d in (digits, changed)]
     torch.testing.assert_close(*map(dict, states), rtol=0, atol=0)
 
     source = digits.images.domains[1]  # the test can fail: a source's labels do reach it
-    other = fit(mislabelled(digits, source), target, 0, name, SETTINGS)[0].state_dict()
+    other = fit(mislabelled(digits, source), [target], 0, name, SETTINGS)[0].state_dict()
     assert any(not torch.equal(value, other[key]) for key, value in states[0].items())
 
 
 def test_both_methods_start_from_the_same_weights(digits):
     still = dataclasses.replace(SETTINGS, learning_rate=0.0)
     target = digits.images.domains[0]
-    deepall, ours, _ = (fit(digits, target, 1, name, still)[0] for name in METHODS)
+    deepall, ours, _ = (fit(digits, [target], 1, name, still)[0] for name in METHODS)
     assert ours.distance_training  # with which it ends
     for one, other in zip(deepall.parameters(), ours.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
-    again = fit(digits, target, 2, METHODS[0], still)[0]
+    again = fit(digits, [target], 2, METHODS[0], still)[0]
     assert not torch.equal(next(deepall.parameters()), next(again.parameters()))
 
 
@@ -62,7 +62,7 @@ def budget(monkeypatch, digits, name, settings):
             super().__call__(images, labels, domains)
 
     monkeypatch.setattr(experiment, "TrainingStep", Recorded)
-    fit(digits, digits.images.domains[0], 3, name, settings)
+    fit(digits, digits.images.domains[:1], 3, name, settings)
     return given
 
 
@@ -115,7 +115,7 @@ def test_every_target_seed_and_method_has_an_outcome(tmp_path):
 def test_accuracy_is_that_of_the_predictions(digits):
     target = digits.images.domains[2]
     outcome = run(digits, target, 0, "DeepAll", SETTINGS)
-    method, transform = fit(digits, target, 0, "DeepAll", SETTINGS)
+    method, transform = fit(digits, [target], 0, "DeepAll", SETTINGS)
     right = 0
     for index in digits.images.indices_of([target]):
         image = transform(digits.pixels[index : index + 1].permute(0, 3, 1, 2))

@@ -31,7 +31,7 @@ from bne.training.loop import TrainingStep
 from bne.training.scores import choose_leaning, shares_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -181,23 +181,24 @@ def run(
     prepared: PreparedImages, target: str, seed: int, method_name: str, settings: Settings
 ) -> Outcome:
     """Trains one network on all domains but the target, and tests it there."""
-    method, transform = fit(prepared, target, seed, method_name, settings)
-    leanings = score(method.eval(), transform, prepared, target)
+    method, transform = fit(prepared, [target], seed, method_name, settings)
+    leanings = score(method.eval(), transform, prepared, [target])
     shown = method_name == "BNE"
     examples = _explain(method, prepared, transform, target) if shown else ()
     return Outcome(method_name, target, seed, leanings, examples)
 
 
 def score(
-    method: Method, transform: EvalTransform, prepared: PreparedImages, target: str
+    method: Method, transform: EvalTransform, prepared: PreparedImages, unseen: Sequence[str]
 ) -> tuple[Leaning, ...]:
     """Scores a trained method, in evaluation mode, at all shares."""
     images, shares = prepared.images, shares_of(method)
-    sources = [domain for domain in images.domains if domain != target]
+    sources = [domain for domain in images.domains if domain not in unseen]
     held_out = [number for domain in sources for number in _held_out(prepared, domain)]
+    groups = {"held-out": held_out, **{domain: images.indices_of([domain]) for domain in unseen}}
     right = {
         kind: _right(method, shares.values(), transform, prepared, torch.tensor(numbers))
-        for kind, numbers in (("held-out", held_out), (target, images.indices_of([target])))
+        for kind, numbers in groups.items()
     }
     return tuple(_leaning(right, place, share) for place, share in enumerate(shares))
 
@@ -220,12 +221,11 @@ def _right(
 
 
 def _leaning(right: dict[str, Tensor], place: int, share: Share) -> Leaning:
-    held_out, target = (
-        {kind: Score(int(rows[place].sum()), rows.shape[1])} for kind, rows in right.items()
-    )
+    unseen = {kind: Score(int(rows[place].sum()), rows.shape[1]) for kind, rows in right.items()}
+    held_out = {"held-out": unseen.pop("held-out")}
     now, before = right["held-out"][place], right["held-out"][0]
     gained, lost = int((now & ~before).sum()), int((before & ~now).sum())
-    return Leaning(share, held_out, target, gained, lost)
+    return Leaning(share, held_out, unseen, gained, lost)
 
 
 def _held_out(prepared: PreparedImages, domain: str) -> list[int]:
@@ -234,13 +234,13 @@ def _held_out(prepared: PreparedImages, domain: str) -> list[int]:
 
 
 def fit(
-    prepared: PreparedImages, target: str, seed: int, method_name: str, settings: Settings
+    prepared: PreparedImages, unseen: Sequence[str], seed: int, method_name: str, settings: Settings
 ) -> tuple[Method, EvalTransform]:
-    """Trains one method on all domains but the target."""
+    """Trains one method on all domains but those that are to stay unseen."""
     images = prepared.images
     sources = {}
     for domain in images.domains:
-        if domain != target:
+        if domain not in unseen:
             held_out = set(_held_out(prepared, domain))
             sources[domain] = [n for n in images.indices_of([domain]) if n not in held_out]
     with torch.random.fork_rng(devices=[]):
