@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -123,6 +124,17 @@ def image_folder(root: Path) -> Path:
     return root
 
 
+def json_lines(root: Path) -> Path:
+    """The same with numbers for labels, as lines of JSON."""
+    for written in image_folder(root).glob("*/metadata.csv"):
+        with written.with_suffix(".jsonl").open("w") as lines:
+            for row in csv.DictReader(written.open()):
+                row = row | {"label": ["cat", "dog"].index(row["label"])}
+                lines.write(json.dumps(row) + "\n")
+        written.unlink()
+    return root
+
+
 def saved(root: Path) -> Path:
     def part(count: int, kind: str) -> datasets.Dataset:
         rows = [
@@ -158,6 +170,7 @@ ALL = [
     (dassl_office_home, 24, {"art": (10, 2), "clipart": (10, 2)}),
     (dassl_vlcs, 32, {"CALTECH": (10, 2), "SUN": (10, 2)}),
     (image_folder, 24, {"a": (10, 2), "b": (10, 2)}),
+    (json_lines, 24, {"a": (10, 2), "b": (10, 2)}),
     (saved, 24, {"a": (10, 2), "b": (10, 2)}),
 ]
 
@@ -176,6 +189,34 @@ def test_images_and_their_published_split(  # type: ignore[no-untyped-def]
     assert sizes == splits
     assert found.split_by == "by the official split of the data"
     assert check_path(tmp_path / "copy").errors == ()
+
+
+@pytest.mark.parametrize("make", [image_folder, json_lines])
+def test_an_image_folder_is_read_as_datasets_reads_it(  # type: ignore[no-untyped-def]
+    tmp_path: Path, make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make(tmp_path / "copy")
+    for number, file in enumerate(sorted(root.rglob("*.png"))):
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(file)
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    theirs = datasets.load_dataset("imagefolder", data_dir=str(root), cache_dir=str(tmp_path / "c"))
+    images = open_images(root)
+    ours = {
+        (
+            *Image.open(io.BytesIO(file.read())).getpixel((0, 0)),
+            file.part,
+            images.classes[file.label],
+            images.domains[file.domain],
+            file.group,
+        )
+        for file in images.files
+    }
+    assert ours == {
+        (*row["image"].getpixel((0, 0)), part, str(row["label"]), row["domain"], row["group"])
+        for part, rows in theirs.items()
+        for row in rows
+    }
+    assert len(ours) == 24
 
 
 def test_whole_domains_are_kept_apart(tmp_path: Path) -> None:
@@ -242,6 +283,16 @@ def test_what_is_faulty_is_named_by_file_and_line(tmp_path: Path) -> None:
     table(tmp_path / "folder/metadata.csv", rows)
     with pytest.raises(DataError, match=r"metadata\.csv, line 2: the path .* leads outside"):
         open_images(tmp_path / "folder")
+    for line, message in (
+        ('{"file_name": "x.png"}', "line 1: 'domain' is missing or empty"),
+        ('{"file_name": "x.png", "domain": "a"}', "line 1: no column label or class"),
+        ('{"file_name": "x.png", "domain": "a", "label": 0}\n[]', "line 2: no JSON object"),
+        ('{"file_name": "x.png", "domain": "a", "label": 0}\n{', "as UTF-8 JSON lines"),
+    ):
+        (tmp_path / "folder/metadata.csv").unlink(missing_ok=True)
+        (tmp_path / "folder/metadata.jsonl").write_text(line)
+        with pytest.raises(DataError, match=rf"metadata\.jsonl.*{message}"):
+            open_images(tmp_path / "folder")
     shutil.rmtree(saved(tmp_path / "saved") / "train")
     with pytest.raises(DataError, match="saved: cannot be read as a saved dataset"):
         open_images(tmp_path / "saved")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bne.data.entries import Entry, folders, inner_path, is_image, read_file, stamp_of
-from bne.data.tables import read_rows
+from bne.data.tables import read_json_rows, read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ PARTS = {
     **dict.fromkeys(("test", "testing", "id_test"), APART),
 }
 METADATA = "metadata.csv"
+METADATA_LINES = "metadata.jsonl"
 FULL = "full"
 
 CAMELYON = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
@@ -121,17 +122,17 @@ def halves(root: Path) -> Iterator[Entry]:
 
 
 def image_folder(root: Path) -> Iterator[Entry]:
-    """Hugging Face's ImageFolder: each folder's `metadata.csv` tells of the images below it.
+    """Hugging Face's ImageFolder: a table in each folder tells of the images below it.
 
     Columns file_name and domain; label or class, or else the images' folders are the classes;
     group if there are any. Folders named train, validation and test are the published split.
     """
-    tables = [root / METADATA, *(folder / METADATA for folder in folders(root))]
-    tables = [table for table in tables if table.is_file()]
+    tables = metadata_tables(root)
     split = {TRAIN, VALIDATION} <= {PARTS.get(table.parent.name) for table in tables}
     for table in tables:
         folder = table.parent
-        for line, row in read_rows(table, ("file_name", "domain")):
+        read = read_json_rows if table.name == METADATA_LINES else read_rows
+        for line, row in read(table, ("file_name", "domain")):
             path = inner_path(row["file_name"], f"{table}, line {line}")
             name = row.get("label") or row.get("class") or (path.parts[-2:-1] or ("",))[0]
             if not name:
@@ -139,6 +140,12 @@ def image_folder(root: Path) -> Iterator[Entry]:
             file = (folder / path).relative_to(root).as_posix()
             part = PARTS.get(folder.name, APART) if split else ""
             yield _entry(root, row["domain"], name, file, row.get("group") or "", part)
+
+
+def metadata_tables(root: Path) -> list[Path]:
+    """The tables of an ImageFolder: in the folder itself and in those below it."""
+    tables = (f / name for f in (root, *folders(root)) for name in (METADATA, METADATA_LINES))
+    return [table for table in tables if table.is_file()]
 
 
 def _entry(root: Path, domain: str, name: str, file: str, group: str, part: str) -> Entry:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,7 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
-from bne.data.tables import read_rows
+from bne.data.tables import columns_of, read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -85,14 +84,14 @@ def find_layout(root: Path) -> Listing | None:
     """What lists the images of a folder that is laid out so; None for `domain/class/image`."""
     if (root / "rgb_metadata.csv").is_file():
         return layouts.fmow
-    columns = _columns(root / layouts.METADATA)
+    columns = columns_of(root / layouts.METADATA)
     for wanted, listing in (
         (layouts.CAMELYON, layouts.camelyon),
         (layouts.IWILDCAM, layouts.iwildcam),
     ):
         if set(wanted) <= columns:
             return listing
-    if any("file_name" in _columns(f / layouts.METADATA) for f in (root, *folders(root))):
+    if any("file_name" in columns_of(table) for table in layouts.metadata_tables(root)):
         return layouts.image_folder
     if (root / "images").is_dir() and any((root / "splits").glob("*_train_kfold.txt")):
         return layouts.kfold_lists
@@ -104,15 +103,6 @@ def find_layout(root: Path) -> Listing | None:
 
 _HALVES = ({"train", "val"}, {"train", "crossval"})
 _BESIDE = {"test", layouts.FULL}
-
-
-def _columns(table: Path) -> set[str]:
-    """The names of a table's columns; none if there is no such table."""
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            return set(next(csv.reader(file), ()))
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return set()
 
 
 def _list_root(root: Path) -> Iterator[Entry]:

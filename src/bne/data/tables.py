@@ -1,8 +1,9 @@
-"""Rows of CSV files, with their lines for errors."""
+"""Rows of CSV files and of JSON lines, with their lines for errors."""
 
 from __future__ import annotations
 
 import csv
+import json
 from typing import TYPE_CHECKING
 
 from bne.errors import DataError
@@ -42,3 +43,41 @@ def read_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[s
                 yield reader.line_num, row
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{table}: cannot be read as a UTF-8 CSV file ({error}).") from error
+
+
+def read_json_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yields line number and row of JSON lines, an object each, that must have `columns`.
+
+    Values become text, as they would be in a CSV; null is empty.
+
+    Raises:
+        DataError: The file is not such a table.
+    """
+    try:
+        with table.open(encoding="utf-8-sig") as file:
+            for line, text in enumerate(file, start=1):
+                if not text.strip():
+                    continue
+                found = json.loads(text)
+                if not isinstance(found, dict):
+                    raise DataError(f"{table}, line {line}: no JSON object; write one per line.")
+                row = {key: "" if value is None else str(value) for key, value in found.items()}
+                for column in columns:
+                    if not row.get(column):
+                        raise DataError(
+                            f"{table}, line {line}: {column!r} is missing or empty; fill it in."
+                        )
+                yield line, row
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{table}: cannot be read as UTF-8 JSON lines ({error}).") from error
+
+
+def columns_of(table: Path) -> set[str]:
+    """The names of a table's columns, or of the first line's if it is `.jsonl`; empty if none."""
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            if table.suffix == ".jsonl":
+                return set(json.loads(file.readline()))
+            return set(next(csv.reader(file), ()))
+    except (OSError, ValueError, TypeError, RecursionError, csv.Error):
+        return set()
