@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bne.data.images import ImageFile, ImageSet
 from bne.data.sources import open_images
-from bne.data.splits import hold_out, official
+from bne.data.splits import check_rows, hold_out, official
 from bne.errors import DataError, SettingsError
 
 
@@ -107,7 +107,7 @@ def test_official_split(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        ("domain,file,split\na,0/0,train\n", ": 1 images are not in it, the first a/0/1"),
+        ("domain,file,split\na,0/0,train\n", ": lacks 1 image, the first a/0/1"),
         ("domain,file,split\na,0/0,crossval\na,0/1,crossval\n", ": no image of a is in train"),
         (
             "domain,file,split\na,0/0,test\n",
@@ -159,6 +159,24 @@ def test_images_that_a_csv_lists_are_found_by_their_file_names(tmp_path: Path) -
     split = official(listed, ["photo"], table(tmp_path / "split.csv", rows))["photo"]
     assert [listed.files[i].name for i in split.validation] == ["photo/dog/far/off/dog/2.png"]
     assert len(split.train) == 2
+
+
+def test_images_of_the_same_file_name_are_found_by_their_paths(tmp_path: Path) -> None:
+    images = [f"{patient}/{n}.png,dog,photo" for patient in ("p1", "p2") for n in (1, 2)]
+    (tmp_path / "images.csv").write_text("\n".join(["path,class,domain", *images]))
+    listed = open_images(tmp_path / "images.csv")
+    sides = {"p1": "train", "p2": "crossval"}
+    rows = [f"photo,dog/{p}/{n}.png,{side}\n" for p, side in sides.items() for n in (1, 2)]
+    path = table(tmp_path / "split.csv", "".join(rows))
+    split = official(listed, ["photo"], path)["photo"]
+    check_rows(listed, path)
+    assert {listed.files[i].name.split("/")[2] for i in split.train} == {"p1"}
+    assert {listed.files[i].name.split("/")[2] for i in split.validation} == {"p2"}
+    path.write_text(path.read_text().replace("p2/2", "p3/2"))
+    with pytest.raises(DataError, match="lacks 1 image, the first photo/dog/p2/2"):
+        official(listed, ["photo"], path)
+    with pytest.raises(DataError, match="line 5: there is no image photo/dog/p3/2"):
+        check_rows(listed, path)
 
 
 def test_a_source_without_images_is_to_be_left_out(tmp_path: Path) -> None:

@@ -128,8 +128,8 @@ def test_a_faulty_official_split_is_not_passed_over(tmp_path: Path) -> None:
     images, table = pacs(tmp_path, 5), split_table(tmp_path, 5)
     head, *lines = table.read_text().splitlines()
     for content, message in {
-        "\n".join([head, *lines[:10], *lines[20:]]): "10 images are not in it",
-        "\n".join([head, *lines[:-11], *lines[-10:]]): "1 images are not in it",
+        "\n".join([head, *lines[:10], *lines[20:]]): "lacks 10 images",
+        "\n".join([head, *lines[:-11], *lines[-10:]]): "lacks 1 image,",
         "a,b\n1,2": "split.csv.*validation=0.1",
         "": "split.csv.*validation=0.1",
     }.items():

@@ -13,11 +13,12 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bne.data.layouts import TRAIN, VALIDATION
 from bne.data.tables import read_rows
 from bne.errors import DataError, SettingsError
+from bne.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -209,12 +210,13 @@ def official(
 ) -> dict[str, Split]:
     """Splits as the table that lies with the images says: `train` trains, `crossval` validates.
 
-    Images are found in the table by domain, class and file name, whatever folders they lie in.
+    Images are found in the table by domain, class and path or, whatever folders they lie in, by
+    domain, class and file name.
 
     Args:
         images: All images, targets included.
         sources: The domains to train on.
-        table: A CSV with the columns domain, file (`class/image`) and split.
+        table: A CSV with the columns domain, file (`class/image` or `class/path`) and split.
         groups: The group of every image, see `groups_of`.
 
     Returns:
@@ -225,24 +227,26 @@ def official(
             them to train on, parts a group, or is malformed.
         SettingsError: A source is unknown.
     """
-    trains = _read_parts(Path(table))
+    rows = _read_parts(Path(table))
+    lines: dict[int, int] = {}
 
     def choose(source: str, indices: list[int]) -> set[int]:
-        names = {index: _listed_name(images, index) for index in indices}
-        absent = [name for name in names.values() if name not in trains]
+        found = {index: _row_of(images, index, rows) for index in indices}
+        absent = [images.files[index].name for index, row in found.items() if row is None]
         if absent:
-            raise _faulty(f"{table}: {len(absent)} images are not in it, the first {absent[0]}")
-        validation = {index for index, name in names.items() if not trains[name]}
-        if len(validation) == len(names):
+            count = counted(len(absent), "image")
+            raise _faulty(f"{table}: lacks {count}, the first {absent[0]}")
+        lines.update({index: row.line for index, row in found.items() if row})
+        validation = {index for index, row in found.items() if row and not row.trains}
+        if len(validation) == len(indices):
             raise _faulty(f"{table}: no image of {source} is in train")
         return validation
 
     splits = _split(images, sources, choose)
     sides = zip(*((split.train, split.validation) for split in splits.values()), strict=True)
-    try:
-        check_apart(groups, images, *(list(chain(*side)) for side in sides))
-    except DataError as error:
-        raise _faulty(f"{table}: {str(error).removesuffix('.')}") from error
+    if parted := _find_parted(groups, *(list(chain(*side)) for side in sides)):
+        first, second = sorted(lines[index] for index in parted)
+        raise _faulty(f"{table}, lines {first} and {second}: {_tell(groups, images, parted)}")
     return splits
 
 
@@ -256,7 +260,7 @@ def check_rows(images: ImageSet, table: Path) -> None:
     Raises:
         DataError: It does; the message has the line.
     """
-    known = {_listed_name(images, index) for index in range(len(images))}
+    known = {name for index in range(len(images)) for name in _names(images, index)}
     for line, row in _rows(table):
         name = f"{row['domain']}/{row['file']}"
         if row["domain"] in images.domains and name not in known:
@@ -308,20 +312,29 @@ def _remedy(largest: int) -> str:
     return f"hold out more, with validation={math.ceil(100 / largest) / 100} for instance"
 
 
-def _read_parts(table: Path) -> dict[str, bool]:
-    """Whether each image, by name, is to train on."""
-    trains: dict[str, bool] = {}
-    lines: dict[str, int] = {}
+class _Row(NamedTuple):
+    """Whether an image is to train on, and the line that says so."""
+
+    trains: bool
+    line: int
+
+
+def _read_parts(table: Path) -> dict[str, _Row]:
+    """The row of each image, by the name that it has there."""
+    found: dict[str, _Row] = {}
     for line, row in _rows(table):
         if row["split"] not in PARTS:
             raise _faulty(
                 f"{table}, line {line}: the split {row['split']!r} is neither train nor crossval"
             )
         name = f"{row['domain']}/{row['file']}"
-        part, first = PARTS[row["split"]], lines.setdefault(name, line)
-        if trains.setdefault(name, part) != part:
-            raise _faulty(f"{table}, lines {first} and {line}: {name} is in train and in crossval")
-    return trains
+        own = _Row(PARTS[row["split"]], line)
+        first = found.setdefault(name, own)
+        if first.trains != own.trains:
+            raise _faulty(
+                f"{table}, lines {first.line} and {line}: {name} is in train and in crossval"
+            )
+    return found
 
 
 def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
@@ -331,11 +344,15 @@ def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
         raise _faulty(str(error).removesuffix(".")) from error
 
 
-def _listed_name(images: ImageSet, index: int) -> str:
-    """What the table calls an image: a dataset that is a CSV has whole paths in its names."""
+def _row_of(images: ImageSet, index: int, rows: Mapping[str, _Row]) -> _Row | None:
+    return next((rows[name] for name in _names(images, index) if name in rows), None)
+
+
+def _names(images: ImageSet, index: int) -> tuple[str, str]:
+    """What a table may call an image: by its path, which a CSV has, or by its file name alone."""
     file = images.files[index]
     name = file.name.rpartition("/")[2]
-    return f"{images.domains[file.domain]}/{images.classes[file.label]}/{name}"
+    return file.name, f"{images.domains[file.domain]}/{images.classes[file.label]}/{name}"
 
 
 def _faulty(problem: str) -> DataError:
@@ -408,16 +425,25 @@ def check_apart(groups: Groups, images: ImageSet, *sides: Collection[int]) -> No
     Raises:
         DataError: A group is on two sides; the message names it and an image of each.
     """
+    if parted := _find_parted(groups, *sides):
+        told = _tell(groups, images, parted)
+        raise DataError(f"The {told.removeprefix('the ')}; move or remove its images on one side.")
+
+
+def _find_parted(groups: Groups, *sides: Collection[int]) -> tuple[int, int] | None:
+    """Two images of one group on two sides, if there are any."""
     first: dict[str, tuple[int, int]] = {}
     for place, numbers in enumerate(sides if groups else ()):
         for number in numbers:
             there, other = first.setdefault(groups[number], (place, number))
             if there != place:
-                raise DataError(
-                    f"The group {groups[number]} is on both sides of the split, with "
-                    f"{images.files[other].name} and {images.files[number].name}; move or remove "
-                    "its images on one side."
-                )
+                return other, number
+    return None
+
+
+def _tell(groups: Groups, images: ImageSet, parted: tuple[int, int]) -> str:
+    names = " and ".join(images.files[number].name for number in parted)
+    return f"the group {groups[parted[0]]} is on both sides of the split, with {names}"
 
 
 def _check_telling(images: ImageSet, pattern: str, found: Sequence[str]) -> None:
