@@ -161,7 +161,7 @@ def check(
     readable = [file for file in images.files if file.name in seen]
     near = [
         [readable[place] for place in group]
-        for group in alike([seen[file.name].sketch for file in readable])
+        for group in alike([seen[file.name].sketch for file in ([] if clipped else readable)])
         if len({seen[readable[place].name].digest for place in group}) > 1
     ]
     held_out = set()
@@ -231,6 +231,8 @@ def _look(file: ImageFile, window: Window | None) -> _Look | DataError:
             shown = np.asarray(picture)
     except DataError as error:
         return error
+    if isinstance(image, Values) and image.array.dtype != np.uint8:
+        shown = image.array  # a range may make different images look the same
     pixels = np.ascontiguousarray(shown)
     digest = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
     return _Look(digest, sketch(picture), Tally.of(image, window))
