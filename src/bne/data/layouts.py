@@ -24,7 +24,7 @@ PARTS = {
     **dict.fromkeys(("test", "testing", "id_test"), APART),
 }
 METADATA = "metadata.csv"
-METADATA_LINES = "metadata.jsonl"
+TABLES = (METADATA, "metadata.jsonl")  # of an ImageFolder
 FULL = "full"
 
 CAMELYON = ("patient", "node", "x_coord", "y_coord", "tumor", "center", "split")
@@ -127,11 +127,12 @@ def image_folder(root: Path) -> Iterator[Entry]:
     Columns file_name and domain; label or class, or else the images' folders are the classes;
     group if there are any. Folders named train, validation and test are the published split.
     """
-    tables = metadata_tables(root)
+    tables = [folder / name for folder in (root, *folders(root)) for name in TABLES]
+    tables = [table for table in tables if table.is_file()]
     split = {TRAIN, VALIDATION} <= {PARTS.get(table.parent.name) for table in tables}
     for table in tables:
         folder = table.parent
-        read = read_json_rows if table.name == METADATA_LINES else read_rows
+        read = read_json_rows if table.suffix == ".jsonl" else read_rows
         for line, row in read(table, ("file_name", "domain")):
             path = inner_path(row["file_name"], f"{table}, line {line}")
             name = row.get("label") or row.get("class") or (path.parts[-2:-1] or ("",))[0]
@@ -140,12 +141,6 @@ def image_folder(root: Path) -> Iterator[Entry]:
             file = (folder / path).relative_to(root).as_posix()
             part = PARTS.get(folder.name, APART) if split else ""
             yield _entry(root, row["domain"], name, file, row.get("group") or "", part)
-
-
-def metadata_tables(root: Path) -> list[Path]:
-    """The tables of an ImageFolder: in the folder itself and in those below it."""
-    tables = (f / name for f in (root, *folders(root)) for name in (METADATA, METADATA_LINES))
-    return [table for table in tables if table.is_file()]
 
 
 def _entry(root: Path, domain: str, name: str, file: str, group: str, part: str) -> Entry:

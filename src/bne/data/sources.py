@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 from functools import partial
 from pathlib import Path
@@ -22,7 +24,7 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
-from bne.data.tables import columns_of, read_rows
+from bne.data.tables import read_rows
 from bne.errors import DataError
 
 if TYPE_CHECKING:
@@ -84,14 +86,15 @@ def find_layout(root: Path) -> Listing | None:
     """What lists the images of a folder that is laid out so; None for `domain/class/image`."""
     if (root / "rgb_metadata.csv").is_file():
         return layouts.fmow
-    columns = columns_of(root / layouts.METADATA)
+    columns = _columns(root / layouts.METADATA)
     for wanted, listing in (
         (layouts.CAMELYON, layouts.camelyon),
         (layouts.IWILDCAM, layouts.iwildcam),
     ):
         if set(wanted) <= columns:
             return listing
-    if any("file_name" in columns_of(table) for table in layouts.metadata_tables(root)):
+    tables = (folder / name for folder in (root, *folders(root)) for name in layouts.TABLES)
+    if any("file_name" in _columns(table) for table in tables):
         return layouts.image_folder
     if (root / "images").is_dir() and any((root / "splits").glob("*_train_kfold.txt")):
         return layouts.kfold_lists
@@ -103,6 +106,17 @@ def find_layout(root: Path) -> Listing | None:
 
 _HALVES = ({"train", "val"}, {"train", "crossval"})
 _BESIDE = {"test", layouts.FULL}
+
+
+def _columns(table: Path) -> set[str]:
+    """The names of a table's columns; none if there is no such table."""
+    try:
+        with table.open(newline="", encoding="utf-8-sig") as file:
+            if table.suffix == ".jsonl":
+                return set(json.loads(file.readline()))
+            return set(next(csv.reader(file), ()))
+    except (OSError, ValueError, TypeError, RecursionError, csv.Error):
+        return set()
 
 
 def _list_root(root: Path) -> Iterator[Entry]:

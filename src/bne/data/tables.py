@@ -70,14 +70,3 @@ def read_json_rows(table: Path, columns: Sequence[str]) -> Iterator[tuple[int, d
                 yield line, row
     except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{table}: cannot be read as UTF-8 JSON lines ({error}).") from error
-
-
-def columns_of(table: Path) -> set[str]:
-    """The names of a table's columns, or of the first line's if it is `.jsonl`; empty if none."""
-    try:
-        with table.open(newline="", encoding="utf-8-sig") as file:
-            if table.suffix == ".jsonl":
-                return set(json.loads(file.readline()))
-            return set(next(csv.reader(file), ()))
-    except (OSError, ValueError, TypeError, RecursionError, csv.Error):
-        return set()
