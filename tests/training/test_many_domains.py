@@ -81,7 +81,7 @@ def test_what_contradicts_is_refused(changes, message: str) -> None:
 
 
 def test_more_domains_than_there_are_is_refused(images, tmp_path) -> None:
-    with pytest.raises(SettingsError, match="domains_per_step=4 is not among 1 to 3"):
+    with pytest.raises(SettingsError, match="domains_per_step is 4, of 3 domains"):
         small.run(small.recipe(domains_per_step=4), images, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     assert Inputs.of(small.recipe(domains_per_step=3), images.images)

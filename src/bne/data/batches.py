@@ -102,7 +102,8 @@ class DomainBatches:
         taken = len(images) if domains_per_step is None else domains_per_step
         if not 1 <= taken <= len(images):
             raise SettingsError(
-                f"domains_per_step={taken} is not among 1 to {len(images)}, the number of domains."
+                f"domains_per_step is {taken}, of {len(images)} domains to train on; choose 1 to "
+                f"{len(images)}."
             )
         for name, numbers in images.items():
             if len(numbers) == 0:
