@@ -22,6 +22,7 @@ def test_a_folder_holds_what_the_hub_would(runs: Runs, method: str, tmp_path: Pa
     assert (card.data.library_name, card.data.pipeline_tag) == ("bne", "image-classification")
     own = model.info.accuracy["target"]["photo"]
     assert f"| {own['images']} | {own['correct']} |" in card.text
+    assert ("nearest_domains" in card.text) == (method == "bne")
     assert str(tmp_path) not in card.text
 
 

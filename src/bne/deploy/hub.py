@@ -89,7 +89,8 @@ def _body(model: Manifest) -> Iterator[str]:
     yield "## Use\n\n```python\nimport bne\n"
     yield 'model = bne.from_pretrained("owner/name")  # this repository'
     yield 'answers = model.predict("photo.jpg")'
-    yield "print(answers.classes, answers.probabilities, answers.nearest_domains)\n```\n"
+    places = ", answers.nearest_domains" if model.branches else ""
+    yield f"print(answers.classes, answers.probabilities{places})\n```\n"
     accuracy = model.accuracy
     if accuracy:
         share = accuracy["lean"]
