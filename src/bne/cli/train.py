@@ -119,11 +119,12 @@ def show_run(run: "TrainedRun", data: Path, as_json: bool) -> None:
     if there:
         console.print(f"The network of the last epoch is in {model}", soft_wrap=True)
         folder, images = quote(str(run.folder)), quote(str(data))
-        group = f" --group {quote(result.recipe['group'])}" if result.recipe.get("group") else ""
+        recipe = quote(str(run.folder / "recipe.yaml"))
+        methods = ",".join(dict.fromkeys(["deepall", result.recipe["method"]]))
         untested = result.target_images == "none"
         lines = [
             f"Finished in {duration(result.seconds)}. Next:",
-            *([f"bne benchmark --data {images}{group}"] if untested else []),
+            *([f"bne benchmark --data {images} --recipe {recipe} --methods {methods}"] * untested),
             f"bne analyze {folder} --data {images}",
             f"bne predict {folder} IMAGES",
         ]
