@@ -114,7 +114,7 @@ def step_of(domains: int) -> tuple[nn.Module, Callable[[], object]]:
 
 
 def use_of(
-    domains: int, mix: bne.core.ensemble.Mix, setting: tuple[str, int, int]
+    domains: int, mix: bne.core.options.Mix, setting: tuple[str, int, int]
 ) -> tuple[nn.Module, Callable[[], object]]:
     """Answers for some images by the 8 nearest branches, or in one pass between all."""
     backbone, count, size = setting

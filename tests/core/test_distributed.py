@@ -40,7 +40,7 @@ def step(model, training, half=slice(None)):
         loss += F.cross_entropy(logits, labels[half])
     if training == "several passes":
         with (  # the same draw for an image wherever it is
-            mock.patch("bne.core.ensemble.another", lambda own, count: (own + 1) % count),
+            mock.patch("bne.core.points.another", lambda own, count: (own + 1) % count),
             mock.patch("torch.rand", lambda size, device: torch.full(size, 0.7)),
         ):
             logits = model(images[half], domains[half], max_lean=0.5)

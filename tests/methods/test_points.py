@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from bne.core import ensemble
+from bne.core import points
 from bne.core.norm import DomainBatchNorm
 from bne.methods import create
 from bne.methods.mixstyle import mixed
@@ -19,7 +19,7 @@ SHARES = torch.linspace(0, 0.5, 9)
 @pytest.fixture
 def drawn(monkeypatch):
     """Known domains and shares instead of random ones."""
-    monkeypatch.setattr(ensemble, "another", lambda _, domains: OTHERS % domains)
+    monkeypatch.setattr(points, "another", lambda _, domains: OTHERS % domains)
     monkeypatch.setattr(torch, "rand", lambda *_, **__: SHARES / 0.5)
 
 
@@ -135,7 +135,7 @@ def test_second_points_may_be_mixtures_of_domains(batch):
 @pytest.mark.parametrize("own", [[0, 0, 0, 1, 1, 1, 2, 2, 2], [2, 0, 0, 2, 2, 0, 2, 0, 0]])
 def test_second_points_may_lie_beyond_the_domains(batch, monkeypatch, own, mixtures):
     """Logits and gradients by a plain loop in double precision, also far out, and past mixtures."""
-    monkeypatch.setattr(ensemble, "another", lambda *_: OTHERS)
+    monkeypatch.setattr(points, "another", lambda *_: OTHERS)
     method, own = method_of().double(), torch.tensor(own)
     net = method.net
     images = (batch[0] * (0.1 + own)[:, None, None, None]).double().requires_grad_()
@@ -291,12 +291,12 @@ def test_the_statistics_kept_are_those_of_the_first_copies(batch):
 
 def test_the_other_domain_is_drawn_evenly_from_those_in_the_batch():
     own = torch.tensor([0, 1, 3]).repeat_interleave(3000)
-    other = ensemble.another(own, 5)
+    other = points.another(own, 5)
     counts = [torch.bincount(part, minlength=5).tolist() for part in other.split(3000)]
     for d, row in zip((0, 1, 3), counts, strict=True):
         assert row[d] == row[2] == row[4] == 0
         assert all(abs(row[e] - 1500) < 110 for e in {0, 1, 3} - {d})  # 4 deviations
-    assert ensemble.another(torch.full((7,), 2), 5).tolist() == [2] * 7  # alone
+    assert points.another(torch.full((7,), 2), 5).tolist() == [2] * 7  # alone
 
 
 def test_shares_are_uniform_up_to_the_largest(monkeypatch):

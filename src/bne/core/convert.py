@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from torch import nn
 
 from bne.core.distances import Distance
-from bne.core.ensemble import BranchStatistics, DomainEnsemble, Layers, Lean, Mix, Output
+from bne.core.ensemble import DomainEnsemble
+from bne.core.options import BranchStatistics, Layers, Lean, Mix, Output
 from bne.core.surgery import Momentum, check_copyable
 
 

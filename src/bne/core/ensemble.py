@@ -1,43 +1,39 @@
 """A network as an ensemble of its domain branches (paper, sections 3.3 and 3.4)."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext, suppress
-from typing import Any, Literal, get_args
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import Any, get_args
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
 from bne.core import distances as distance_registry
 from bne.core.distances import Distance, inverse_weights, uniform
-from bne.core.embedding import Embedding
-from bne.core.moments import Moments
+from bne.core.embedding import Embedding, InstancePass
 from bne.core.norm import DomainBatchNorm, domain_layers
+from bne.core.options import (
+    ONE_PASS,
+    BranchStatistics,
+    Domains,
+    Layers,
+    Lean,
+    Mix,
+    Output,
+    check_choice,
+    checked_domains,
+    checked_layers,
+    checked_limit,
+    lean_shares,
+)
 from bne.core.passes import Pass, Rule, Shared
+from bne.core.points import rule_of_points
 from bne.core.prediction import Prediction, mix, spread
 from bne.core.shortcuts import fold, pays, run_recomputed
 from bne.core.surgery import Momentum, install, remove
 
-Domains = Tensor | Sequence[int] | Sequence[str]
-"""The domains of N images: indices or names. Indices on a GPU are not checked."""
-
-Mix = Literal["logits", "probabilities", "statistics", "centre"]
-ONE_PASS = ("statistics", "centre")
-"""What to mix if evaluation runs no branch, but one network between them."""
-BranchStatistics = Literal["batch", "population"]
-
 CPU_VALUES = 2**20
 """Values of input images beyond which a CPU, its caches full, runs branches faster one by one."""
-
-
-Lean = float | Mapping[str, float]
-"""How far images lean on their own statistics, 0 to 1: everywhere, or by layer name."""
-
-Layers = Iterable[str] | int | None
-"""Layers by name, or the first so many; None for all."""
-
-Output = str | int | Callable[[Any], Tensor] | None
-"""Where the logits are in a network's output: an attribute or key, an index, or a function."""
 
 
 class DomainEnsemble(nn.Module):
@@ -73,17 +69,17 @@ class DomainEnsemble(nn.Module):
         shortcuts: bool,
     ) -> None:
         super().__init__()
-        self.domains = _checked_domains(domains)
-        _check_choice("mix", mix, get_args(Mix))
-        _check_choice("branch_statistics", branch_statistics, get_args(BranchStatistics))
+        self.domains = checked_domains(domains)
+        check_choice("mix", mix, get_args(Mix))
+        check_choice("branch_statistics", branch_statistics, get_args(BranchStatistics))
         self.distance = distance_registry.get(distance) if isinstance(distance, str) else distance
         self.mix = mix
-        self.nearest = _checked_limit("nearest", nearest)
-        self.domains_per_step = _checked_limit("domains_per_step", domains_per_step)
+        self.nearest = checked_limit("nearest", nearest)
+        self.domains_per_step = checked_limit("domains_per_step", domains_per_step)
         self.branch_statistics = branch_statistics
         self.weight_gradient = weight_gradient
-        self.max_images = _checked_limit("max_images", max_images)
-        self.max_branches = _checked_limit("max_branches", max_branches)
+        self.max_images = checked_limit("max_images", max_images)
+        self.max_branches = checked_limit("max_branches", max_branches)
         self.output = output
         self.model = install(model, len(self.domains), momentum, synchronised, shortcuts=shortcuts)
         self._passes = next(domain_layers(self.model)).passes
@@ -139,8 +135,14 @@ class DomainEnsemble(nn.Module):
         if domains is None and len(self.domains) == 1 and (self.training or own_branch):
             domains = torch.zeros(images.shape[0], dtype=torch.long, device=images.device)
         if max_lean is not None:
-            alone = not (own_branch or details)
-            return self._points(images, domains, max_lean, elsewhere, beyond, alone=alone)
+            if own_branch or details:
+                raise ValueError("max_lean trains on points: leave own_branch and details out")
+            if domains is None or not self.training:
+                raise ValueError("max_lean is for training, where every image needs its domain")
+            own, layers = self.indices(domains, images), domain_layers(self.model)
+            names = (layer.name for layer in layers)
+            rule = rule_of_points(own, len(self.domains), names, max_lean, elsewhere, beyond)
+            return self.run(images, rule, copies=2)
         if elsewhere is not None or beyond is not None:
             raise ValueError("elsewhere and beyond are for training on points: pass max_lean too")
         if own_branch:
@@ -255,7 +257,7 @@ class DomainEnsemble(nn.Module):
             ValueError: There is no name, or the layers learn something for each domain, like
                 DSON's.
         """
-        names = _checked_domains(domains)
+        names = checked_domains(domains)
         layers = list(domain_layers(self.model))
         if any(type(layer) is not DomainBatchNorm for layer in layers):
             raise ValueError("the layers learn more than statistics for each domain: train anew")
@@ -273,12 +275,12 @@ class DomainEnsemble(nn.Module):
         is. In several processes it always runs to the end, and a compiler leaves out by itself what
         is not used.
         """
-        return self._layers
+        return self._instance_pass.layers
 
     @layers.setter
     def layers(self, layers: Layers) -> None:
-        self._layers = self._checked_layers(layers)
-        self._calls_needed: int | None = None
+        known = [layer.name for layer in domain_layers(self.model) if layer.population]
+        self._instance_pass = InstancePass(checked_layers(layers, known))
 
     @property
     def lean(self) -> Lean:
@@ -362,56 +364,6 @@ class DomainEnsemble(nn.Module):
         if self.mix == "centre":
             return _tensor(self.run(images, lambda layer, x: layer.by_centre(x, images.shape[0])))
         return _tensor(self.run(images, lambda layer, x: layer.by_mixture(x, weights)))
-
-    def _points(
-        self,
-        images: Tensor,
-        domains: Domains | None,
-        max_lean: float | Mapping[str, Tensor],
-        elsewhere: Tensor | None,
-        beyond: Tensor | None,
-        *,
-        alone: bool,
-    ) -> Any:
-        if not alone:
-            raise ValueError("max_lean trains on points: leave own_branch and details out")
-        if domains is None or not self.training:
-            raise ValueError("max_lean is for training, where every image needs its domain")
-        own = self.indices(domains, images)
-        shares = self._second_shares(max_lean, own)
-        first = torch.ones_like(own, dtype=torch.bool)
-        other = own if elsewhere is not None else another(own, len(self.domains))
-        ids = torch.cat([own, other])
-        weights = past = None
-        if elsewhere is not None or beyond is not None:
-            each = torch.arange(len(self.domains), device=own.device)
-            here, there = (ids.unsqueeze(1) == each).float().chunk(2)
-            weights = torch.cat([here, there if elsewhere is None else elsewhere])
-        if beyond is not None:
-            _check_beyond(beyond, own)
-            past = torch.cat([torch.zeros_like(beyond), beyond])
-        members = torch.cat([first, ~first])
-
-        def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
-            lean = shares.get(layer.name)
-            return layer.by_domain(x, ids, members, shares=lean, weights=weights, beyond=past)
-
-        return self.run(images, rule, copies=2)
-
-    def _second_shares(
-        self, max_lean: float | Mapping[str, Tensor], own: Tensor
-    ) -> dict[str, Tensor]:
-        """How far all images and their second copies lean, (2 N,), by layer name."""
-        names = [layer.name for layer in domain_layers(self.model)]
-        if isinstance(max_lean, Mapping):
-            _check_names(max_lean, names)
-            return {
-                name: torch.cat([share.new_zeros(own.shape), share.expand(own.shape)])
-                for name, share in max_lean.items()
-            }
-        check_share("max_lean", max_lean)
-        shares = torch.rand(own.shape, device=own.device) * max_lean
-        return dict.fromkeys(names, torch.cat([torch.zeros_like(shares), shares]))
 
     def _mixture(self, images: Tensor, domains: Tensor | None) -> Prediction:
         with Shared(self._passes, images):
@@ -542,34 +494,7 @@ class DomainEnsemble(nn.Module):
         return self._place(images) if together is None else together.point(images, self._place)
 
     def _place(self, images: Tensor) -> Embedding:
-        """The instance pass, as far as the embedding needs it."""
-        found: dict[str, list[Moments]] = {}
-        calls: list[str] = []
-        wanted = self.layers or ()
-        may_end = bool(wanted) and not (self.training or _is_watched())
-
-        def rule(layer: DomainBatchNorm, x: Tensor) -> Tensor:
-            x, moments = layer.by_instance(x, images.shape[0])
-            if moments is not None:
-                found.setdefault(layer.name, []).append(moments)
-            if may_end:
-                calls.append(layer.name)
-                if len(calls) == self._calls_needed:
-                    raise _Enough
-            return x
-
-        with suppress(_Enough), Pass(self._passes, rule, placing=True):
-            self.model(self._passes.copies(images, 1))
-        if may_end and self._calls_needed is None:
-            # Not before: a layer may be used in several places.
-            places = (place for place, name in enumerate(calls, 1) if name in wanted)
-            self._calls_needed = max(places, default=0)
-        names = [layer.name for layer in domain_layers(self.model) if layer.name in found]
-        if self.layers is not None:
-            if missing := [name for name in self.layers if name not in found]:
-                raise ValueError(f"layers {missing} see one value per channel: leave them out")
-            names = list(self.layers)
-        return Embedding.stack({name: _average(found[name]) for name in names})
+        return self._instance_pass(self.model, self._passes, images, whole=self.training)
 
     def _taken(self, output: Any) -> Any:
         """The logits in what the network returned."""
@@ -589,67 +514,9 @@ class DomainEnsemble(nn.Module):
             raise ValueError(f"no domain is named {domain!r}; there are {list(self.domains)}")
         return self.domains.index(domain)
 
-    def _checked_layers(self, layers: Layers) -> tuple[str, ...] | None:
-        if layers is None:
-            return None
-        known = [layer.name for layer in domain_layers(self.model) if layer.population]
-        if isinstance(layers, int):
-            if not 1 <= layers <= len(known):
-                raise ValueError(f"layers must be 1 to {len(known)}, or names, not {layers}")
-            return tuple(known[:layers])
-        layers = (layers,) if isinstance(layers, str) else tuple(layers)
-        unknown = [name for name in layers if name not in known]
-        if unknown or not layers:
-            raise ValueError(f"no batch-norm layer is named {unknown}; there are {known}")
-        return layers
-
     def extra_repr(self) -> str:
         """The domains, for `print(net)`."""
         return f"domains={list(self.domains)}"
-
-
-class _Enough(Exception):  # noqa: N818 - no error
-    """Ends a pass that has met all layers it was for."""
-
-
-def _is_watched() -> bool:
-    """Whether others follow a pass and must see its end: compilers, or hooks of sharded layers."""
-    return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        or (distributed.is_available() and distributed.is_initialized())
-    )
-
-
-def lean_shares(lean: Lean, layers: Iterable[str]) -> dict[str, float]:
-    """The share that each of a network's layers leans by, by name.
-
-    Raises:
-        ValueError: A share does not lie in 0 … 1, or there is no such layer.
-    """
-    names = list(layers)
-    shares = dict(lean) if isinstance(lean, Mapping) else dict.fromkeys(names, lean)
-    for share in shares.values():
-        check_share("lean", share)
-    _check_names(shares, names)
-    return {name: float(shares.get(name, 0.0)) for name in names}
-
-
-def _check_names(given: Iterable[str], names: list[str]) -> None:
-    if unknown := [name for name in given if name not in names]:
-        raise ValueError(f"no batch-norm layer is named {unknown}; there are {names}")
-
-
-def check_share(option: str, value: object) -> None:
-    """Refuses what is no share from 0 to 1, by the option's name."""
-    if isinstance(value, bool) or not isinstance(value, float | int) or not 0 <= value <= 1:
-        raise ValueError(f"{option} must be a share from 0 to 1, not {value!r}")
-
-
-def _check_beyond(beyond: Tensor, own: Tensor) -> None:
-    looking = beyond.is_cpu and not torch.compiler.is_compiling()  # which would stall a GPU
-    if beyond.shape != own.shape or (looking and not (beyond >= 0).all()):
-        raise ValueError(f"beyond must have {len(own)} numbers of at least 0, one for each image")
 
 
 def _tensor(output: Any) -> Tensor:
@@ -667,42 +534,6 @@ def _joined(outputs: list[Any]) -> Any:
 
 def _under(ids: Tensor, members: Tensor | None, *, track: bool = True) -> Rule:
     return lambda layer, x: layer.by_domain(x, ids, members, track=track)
-
-
-def another(own: Tensor, domains: int) -> Tensor:
-    """For each image another of the domains in the batch, (N,), drawn evenly; its own if alone."""
-    each = torch.arange(domains, device=own.device)
-    present = (own.unsqueeze(1) == each).any(0)
-    chance = torch.rand(own.shape[0], domains, device=own.device)
-    others = chance.masked_fill(~present, -1).scatter(1, own.unsqueeze(1), -0.5)
-    return others.argmax(1)
-
-
-def _average(uses: list[Moments]) -> Moments:
-    """A layer used in several places has one point: its running statistics mix the places too."""
-    if len(uses) == 1:
-        return uses[0]
-    return Moments(*(torch.stack(statistic).mean(0) for statistic in zip(*uses, strict=True)))
-
-
-def _checked_domains(domains: Iterable[str]) -> tuple[str, ...]:
-    if not isinstance(domains, Iterable) or isinstance(domains, set | frozenset):
-        raise TypeError(f"domains must be names in an order, as a list has, not {domains!r}")
-    names = (domains,) if isinstance(domains, str) else tuple(domains)
-    if not names or len(set(names)) < len(names) or not all(isinstance(n, str) for n in names):
-        raise ValueError(f"domains must be one or more different names, not {list(names)}")
-    return names
-
-
-def _checked_limit(option: str, value: int | None) -> int | None:
-    if value is not None and not (isinstance(value, int) and value >= 1):
-        raise ValueError(f"the whole number {option} must be at least 1, not {value!r}")
-    return value
-
-
-def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{option} must be one of {list(choices)}, not {value!r}")
 
 
 def _accept_plain_state(

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor
 
 from bne.core.embedding import Embedding
-from bne.core.ensemble import ONE_PASS, DomainEnsemble
+from bne.core.ensemble import DomainEnsemble
 from bne.core.moments import Moments, combine, image_moments
 from bne.core.norm import domain_layers
+from bne.core.options import ONE_PASS
 
 
 class Together:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from bne.core.ensemble import Lean
+    from bne.core.options import Lean
     from bne.data.cache import PreparedImages
     from bne.training.events import Share
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
-from bne.core.ensemble import Mix
+from bne.core.options import Mix
 from bne.data.decoding import in_stacks
 from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
-    from bne.core.ensemble import Lean
+    from bne.core.options import Lean
     from bne.data.images import ImageSet, Way
     from bne.deploy.export import Exported, Format
     from bne.deploy.manifest import Manifest

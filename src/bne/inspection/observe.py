@@ -12,7 +12,8 @@ import torch
 
 from bne.core.distances import get, inverse_weights, names, uniform, wasserstein
 from bne.core.embedding import Embedding
-from bne.core.ensemble import ONE_PASS, DomainEnsemble
+from bne.core.ensemble import DomainEnsemble
+from bne.core.options import ONE_PASS
 from bne.core.prediction import Prediction, mix
 from bne.errors import DataError
 from bne.training.scores import batches

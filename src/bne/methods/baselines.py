@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.convert import convert
-from bne.core.ensemble import DomainEnsemble, Lean, lean_shares
+from bne.core.ensemble import DomainEnsemble
 from bne.core.moments import (
     Moments,
     at_least_float32,
@@ -20,6 +20,7 @@ from bne.core.moments import (
     values_per_channel,
 )
 from bne.core.norm import DomainBatchNorm, mapped
+from bne.core.options import Lean, lean_shares
 from bne.core.surgery import Momentum, check_momentum
 from bne.methods.method import Look, Method, register
 

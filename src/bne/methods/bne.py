@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.distances import Distance, nearness
-from bne.core.ensemble import BranchStatistics, DomainEnsemble, Mix
+from bne.core.ensemble import DomainEnsemble
+from bne.core.options import BranchStatistics, Mix
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method, register

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from bne.core.convert import convert
-from bne.core.ensemble import DomainEnsemble, Lean
+from bne.core.ensemble import DomainEnsemble
 from bne.core.head import head_of
+from bne.core.options import Lean
 from bne.methods.method import Method, register
 from bne.models import classifier_parameters
 

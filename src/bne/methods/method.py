@@ -6,14 +6,17 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.ensemble import DomainEnsemble, Lean
+from bne.core.ensemble import DomainEnsemble
 from bne.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from bne.core.options import Lean
 
 Look = Callable[[Sequence[int]], Iterator[Tensor]]
 

@@ -8,7 +8,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from bne.core.ensemble import DomainEnsemble, check_share
+from bne.core.ensemble import DomainEnsemble
+from bne.core.options import check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.method import register
 from bne.methods.places import at_outputs, stages

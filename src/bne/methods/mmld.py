@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.ensemble import check_share
+from bne.core.options import check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register

@@ -9,8 +9,10 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.distances import Distance
-from bne.core.ensemble import DomainEnsemble, Mix, another, check_share
+from bne.core.ensemble import DomainEnsemble
 from bne.core.norm import domain_layers
+from bne.core.options import Mix, check_share
+from bne.core.points import another
 from bne.core.surgery import Momentum
 from bne.methods.bne import BNE, BranchMethod
 from bne.methods.method import register

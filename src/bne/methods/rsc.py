@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from bne.core.ensemble import check_share
 from bne.core.moments import at_least_float32
+from bne.core.options import check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, classifier_name
 from bne.methods.method import register

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from bne.core.ensemble import Lean
+    from bne.core.options import Lean
     from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet
     from bne.recipes.inputs import Inputs

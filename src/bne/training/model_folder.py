@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from bne.core.ensemble import Lean
+    from bne.core.options import Lean
     from bne.data.cache import PreparedImages
     from bne.data.feed import Feed
     from bne.data.splits import Split

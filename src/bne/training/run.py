@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from torch import nn
 
-    from bne.core.ensemble import Lean
+    from bne.core.options import Lean
     from bne.data.cache import PreparedImages
     from bne.methods import Method
     from bne.recipes.inputs import Inputs

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from bne.core.ensemble import Lean
+    from bne.core.options import Lean
     from bne.methods import Method
     from bne.training.events import Epoch, Measure, Scores, Share
     from bne.training.runtime import Runtime
