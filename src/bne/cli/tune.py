@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bne.cli import common, screen
-from bne.cli.benchmark import Engine, GpusPerRun, Limit, Parallel, RayAddress, choose_cluster
+from bne.cli.runs import Engine, GpusPerRun, Limit, Parallel, RayAddress, choose_cluster
 from bne.words import counted, duration
 
 if TYPE_CHECKING:
