@@ -19,14 +19,15 @@ OPTIONS = [  # every way to mix and to measure
 ]
 
 
-def ensemble(**options):
-    return randomise_norms(bne.convert(small_cnn(), DOMAINS, **options)).eval()
+@pytest.fixture(scope="module", params=OPTIONS, ids=str)
+def exported(request):
+    """A network and its program, made once: tracing takes longer than anything else here."""
+    net = randomise_norms(bne.convert(small_cnn(), DOMAINS, **request.param)).eval()
+    return net, torch.export.export(net, (IMAGES,), dynamic_shapes=ANY_NUMBER)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_a_saved_program_answers_any_number_of_images(options):
-    net, file = ensemble(**options), io.BytesIO()
-    program = torch.export.export(net, (IMAGES,), dynamic_shapes=ANY_NUMBER)
+def test_a_saved_program_answers_any_number_of_images(exported):
+    (net, program), file = exported, io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
     loaded = torch.export.load(file)
@@ -40,13 +41,11 @@ def test_a_saved_program_answers_any_number_of_images(options):
             torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_onnx(options, tmp_path):
+def test_onnx(exported, tmp_path):
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
-    net = ensemble(**options)
-    program = torch.onnx.export(net, (IMAGES,), dynamic_shapes=ANY_NUMBER, dynamo=True)
-    program.save(tmp_path / "net.onnx")
+    net, program = exported
+    torch.onnx.export(program, dynamo=True).save(tmp_path / "net.onnx")
     session = runtime.InferenceSession(tmp_path / "net.onnx")
     for count in (1, 3):
         (ours,) = session.run(None, {session.get_inputs()[0].name: IMAGES[:count].numpy()})
