@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from functools import cache, partial
+from itertools import permutations
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -131,7 +132,8 @@ def page() -> str:
     )
     environment.filters |= {"plain": plain, "gain": partial(plain, sign=True), "mean": fmean}
     environment.filters |= {"signed": partial(signed, digits=1)}
-    studies = {name: study(runs(name)) for name in (*STUDIES, "digits")}
+    studies = {name: study(runs(name)) for name in STUDIES}
+    studies["digits"] = study(runs("digits"), left_out())
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         **studies,
         modes=modes(),
@@ -175,7 +177,29 @@ def _leanings(plain: Iterable[Mapping[str, Any]]) -> Sequence[Leaning]:
     return [Leaning.from_dict(one) for one in plain]
 
 
-def study(found: Mapping[Run, Sequence[Leaning]]) -> dict[str, Any]:
+def left_out() -> dict[Run, Share]:
+    """The share of every run on the digits by leaving sources out, of the same row and seed.
+
+    It is the one with the highest mean accuracy on the other domains, each in a run that saw
+    neither it nor the target; the smallest if there are several.
+    """
+    accuracies: dict[Run, dict[Share, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in lines("digits-pairs"):
+        if line["mode"] not in ("plain", OWN.get(line["method"])):
+            continue
+        for target, domain in permutations(line["target"]):
+            own = accuracies[line["method"], target, line["seed"]]
+            for one in _leanings(line["leaning"]):
+                own[one.share].append(one.target[domain].accuracy)
+    return {
+        run: max(shares, key=lambda share: round(fmean(shares[share]), 9))
+        for run, shares in accuracies.items()
+    }
+
+
+def study(
+    found: Mapping[Run, Sequence[Leaning]], left_out: Mapping[Run, Share] | None = None
+) -> dict[str, Any]:
     """Cells by row, by how the share is chosen, and by target; the accuracy on held-out images."""
     rows = dict.fromkeys(row for row, _, _ in found)
     targets = dict.fromkeys(target for _, target, _ in found)
@@ -186,6 +210,12 @@ def study(found: Mapping[Run, Sequence[Leaning]]) -> dict[str, Any]:
         }
         for row in rows
     }
+    at_left_out = {
+        run: [one for one in found[run] if one.share == share]
+        for run, share in (left_out or {}).items()
+    }
+    for row in rows:
+        cells[row]["left out"] = _cells(at_left_out, row, targets, _only)
     held_out = {
         row: {
             choice: _cells(found, row, targets, partial(_held_out, row, choice))
@@ -218,6 +248,11 @@ def _cells(
         own = {s: value(one) for (r, t, s), one in found.items() if (r, t) == (row, target)}
         by_target[target] = Cell(own, len(own))
     return {**by_target, AVERAGE: average(list(by_target.values()))}
+
+
+def _only(leanings: Sequence[Leaning]) -> float:
+    (one,) = leanings
+    return pooled(one.target.values()).accuracy
 
 
 def _at(row: str, choice: str, leanings: Sequence[Leaning]) -> Leaning:
@@ -294,15 +329,22 @@ def speed() -> dict[tuple[str, int, str], dict[str, float]]:
     return dict(told)
 
 
-def small_maps() -> dict[tuple[int, str], dict[int, dict[float, tuple[float, float]]]]:
-    """By size and method, constant and share: mean accuracy on targets and held-out images."""
-    found: dict[tuple[int, str], dict[int, dict[float, list[tuple[float, float]]]]] = {}
+def small_maps() -> dict[tuple[str, str], dict[int, dict[float, tuple[float, float]]]]:
+    """By size and method, constant and share: mean accuracy on targets and held-out images.
+
+    Of a size count the targets that both methods have; they are named if they are not all.
+    """
     tried = {(line["size"], line["method"], line["target"]) for line in lines("small-maps")}
-    whole = {size for size, count in Counter(size for size, *_ in tried).items() if count == 8}
+    methods, every = ({run[place] for run in tried} for place in (1, 2))
+    found: dict[tuple[str, str], dict[int, dict[float, list[tuple[float, float]]]]] = {}
     for line in lines("small-maps"):
-        if line["size"] not in whole:
+        size = line["size"]
+        targets = sorted(t for t in every if all((size, m, t) in tried for m in methods))
+        if line["target"] not in targets:
             continue
-        own = found.setdefault((line["size"], _name(line)), {}).setdefault(line["c"], {})
+        names = ", ".join(TARGETS.get(target, target) for target in targets)
+        label = f"{size}" if len(targets) == len(every) else f"{size} ({names})"
+        own = found.setdefault((label, _name(line)), {}).setdefault(line["c"], {})
         own.setdefault(line["share"], []).append((line["target_accuracy"], line["held-out"]))
         zero = own.setdefault(0.0, [])
         if line["share"] == 0.1:

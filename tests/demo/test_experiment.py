@@ -8,7 +8,7 @@ import torch
 
 from bne.demo import METHODS, Settings, experiment
 from bne.demo.digits import DOMAINS, load
-from bne.demo.experiment import fit, run
+from bne.demo.experiment import fit, run, score
 from bne.training.loop import TrainingStep
 from tests.training.small import blackened, mislabelled
 
@@ -122,3 +122,16 @@ def test_accuracy_is_that_of_the_predictions(digits):
         right += int(method.eval().predict(image).argmax()) == digits.images.files[index].label
     total = len(digits.images.indices_of([target]))
     assert outcome.accuracy() == pytest.approx(100 * right / total)
+
+
+def test_several_domains_may_stay_unseen_and_each_has_its_own_score(digits):
+    *unseen, source, other = digits.images.domains
+    method, transform = fit(digits, unseen, 0, "BNE", SETTINGS)
+    assert method.net.domains == (source, other)
+    together = score(method.eval(), transform, digits, unseen)
+    for domain in unseen:
+        alone = score(method, transform, digits, [domain])
+        for one, both in zip(alone, together, strict=True):
+            assert both.target[domain] == one.target[domain]
+    held_out = sum(len(digits.images.indices_of([domain])) for domain in (source, other)) // 10
+    assert together[0].validation["held-out"].images == held_out

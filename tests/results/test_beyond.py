@@ -3,6 +3,7 @@
 import json
 import re
 import sys
+from fractions import Fraction
 from importlib import import_module
 from statistics import fmean
 from typing import Any
@@ -78,6 +79,37 @@ def test_averages_are_those_of_the_lines_themselves(name: str) -> None:
         cells = re.findall(rf"^\| {row}, leaning \|(.*)\|$", PAGE, re.MULTILINE)
         averages = [cell.split("|")[4].split()[0] for cell in cells]
         assert f"{fmean(whole):.1f}" in averages
+
+
+@pytest.mark.parametrize(
+    ("method", "mode"), [("DeepAll", "plain"), ("BNE", "logits"), ("Points", "centre")]
+)
+def test_a_share_chosen_by_leaving_sources_out_saw_nothing_of_the_target(
+    method: str, mode: str
+) -> None:
+    def lines(name: str) -> list[dict[str, Any]]:
+        found = map(json.loads, (FOLDER / f"{name}.jsonl").open())
+        return [one for one in found if (one["method"], one["mode"]) == (method, mode)]
+
+    by_seed: dict[int, list[float]] = {}
+    for run in lines("digits"):
+        (target,) = run["target"]
+        inner: dict[float, list[float]] = {}
+        for pair in lines("digits-pairs"):
+            if pair["seed"] == run["seed"] and target in pair["target"]:
+                (other,) = {*pair["target"]} - {target}
+                for one in pair["leaning"]:
+                    score = one["target"][other]
+                    share = Fraction(score["correct"], score["images"])
+                    inner.setdefault(one["share"], []).append(share)
+        assert {len(own) for own in inner.values()} == {3}
+        best = max(inner, key=lambda share: sum(inner[share]))
+        (chosen,) = (one for one in run["leaning"] if one["share"] == best)
+        score = chosen["target"][target]
+        right = 100 * score["correct"] / score["images"]
+        by_seed.setdefault(run["seed"], []).append(right)
+    (row,) = re.findall(rf"^\| digits \| {method} \|(.*)\|$", PAGE, re.MULTILINE)
+    assert row.split("|")[3].split()[0] == f"{fmean(map(fmean, by_seed.values())):.1f}"
 
 
 def test_the_tables_of_watching_are_what_the_records_give() -> None:
