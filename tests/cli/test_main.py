@@ -44,7 +44,13 @@ def test_an_empty_argument_is_no_path(arguments: list[str], named: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "library"),
-    [("yaml", "yaml"), ("safetensors.torch", "safetensors"), ("bne.nothing", ""), (None, "")],
+    [
+        ("yaml", "yaml"),
+        ("torch", "torch"),
+        ("safetensors.torch", "safetensors"),
+        ("bne.nothing", ""),
+        (None, ""),
+    ],
 )
 def test_only_libraries_that_we_need_are_asked_for(name: str | None, library: str) -> None:
     assert cli._missing_library(ModuleNotFoundError(name=name)) == library

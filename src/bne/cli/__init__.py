@@ -7,7 +7,17 @@ import time
 from itertools import pairwise
 
 HEAD_START = 5.0  # seconds
-LIBRARIES = ("PIL", "numpy", "rich", "safetensors", "sklearn", "torchvision", "typer", "yaml")
+LIBRARIES = (
+    "PIL",
+    "numpy",
+    "rich",
+    "safetensors",
+    "sklearn",
+    "torch",
+    "torchvision",
+    "typer",
+    "yaml",
+)
 
 
 def main() -> None:

@@ -6,8 +6,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from bne.methods import find
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -127,6 +125,8 @@ def epoch_costs(recipe: Recipe, domains: int) -> list[Cost]:
         recipe: of the run.
         domains: number of domains that the method knows.
     """
+    from bne.methods import find  # which needs torch, as a pace alone does not
+
     entry = find(recipe.method)
     options = {**entry.options, **recipe.options}
     head = [Cost("head", 1 / (1 + BACKWARD))] * recipe.head.epochs  # nothing goes back through it
@@ -153,6 +153,8 @@ class RunPace(Pace):
     """
 
     def __init__(self, start: Start, clock: Callable[[], float] = time.monotonic) -> None:
+        from bne.methods import find
+
         recipe, inputs = start.recipe, start.inputs
         entry = find(recipe.method)
         domains = len(inputs.splits) + entry.method.uses_target
