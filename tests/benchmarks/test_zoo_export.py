@@ -32,6 +32,16 @@ def test_a_failure_is_a_record(zoo_export, monkeypatch):
     assert zoo_export.examine("timm/any")["result"] == "failed"
 
 
+def test_rounding_excuses_what_float64_clears(zoo_export, monkeypatch):
+    found = {"rounding": 1e-4, "torch_export": 0, "onnx": 9e-4, "onnx_float64": 1e-13}
+    monkeypatch.setattr(zoo_export, "differences", lambda _: found.items())
+    assert zoo_export.examine("timm/any")["result"] == "passed"
+    for key, value in (("onnx_float64", 1e-8), ("onnx", 2e-3)):
+        wrong = found | {key: value}
+        monkeypatch.setattr(zoo_export, "differences", lambda _, wrong=wrong: wrong.items())
+        assert f"{key} differs" in zoo_export.examine("timm/any")["reason"]
+
+
 def test_families_are_those_of_networks_that_convert(zoo_export):
     pytest.importorskip("timm")
     names = zoo_export.families()

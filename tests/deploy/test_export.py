@@ -33,13 +33,19 @@ MODES = [
 WITHOUT_TORCH = """
 import sys
 
+command = sys.argv[1] == "predict"
+absent = ["torch", "torchvision", "onnx", "safetensors"] + ["typer"] * (not command)
+
 class Forbidden:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("torch", "torchvision", "onnx", "safetensors", "typer"):
+        if name.partition(".")[0] in absent:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Forbidden())
 sys.argv[0] = "onnx"
+if command:
+    from bne.cli import main
+    main()
 from bne.deploy.onnx import main
 code = main(sys.argv[1:])
 assert "torch" not in sys.modules
@@ -147,6 +153,19 @@ def test_int8_costs_what_it_says(
         assert float(told) == pytest.approx(100 * right / len(rest), abs=0.05)
 
 
+def test_networks_are_traced_as_they_are_used() -> None:
+    class Choosy(torch.nn.Module):  # as torch's attention is, which MaxViT has
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if torch.is_grad_enabled() else x
+
+    graph = exporting.Graph(exporting.PlainNetwork(Choosy()), None, places=False).eval()
+    images = torch.ones(2, 3, 4, 4)
+    (found,) = exporting.torch_program(graph, images).module()(images)
+    assert torch.equal(found, images)
+    (output,) = exporting.onnx_graph(graph, images).graph.node
+    assert output.op_type == "Identity"
+
+
 def test_what_cannot_be_exported_is_one_sentence(
     runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +217,10 @@ def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_p
     chances = [row["probability"] for row in found]
     np.testing.assert_allclose(chances, expected.probabilities.max(1), rtol=1e-3)
     np.testing.assert_allclose([r["unusual"] for r in found], expected.unusual, atol=0.5)
-    absent = [sys.executable, "-c", WITHOUT_TORCH, str(graph), "absent.png"]
+    start = [sys.executable, "-c", WITHOUT_TORCH]
+    absent = [*start, str(graph), "absent.png"]
     done = subprocess.run(absent, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    same = [*start, "predict", str(graph), *files, "--json"]
+    done = subprocess.run(same, capture_output=True, text=True, check=False)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == found, done.stderr

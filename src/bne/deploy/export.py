@@ -211,17 +211,25 @@ def _example(transform: EvalTransform, preprocess: bool) -> Tensor:
 
 
 def _program(graph: Graph, images: Tensor, model: Manifest, beside: dict[str, Any]) -> bytes:
-    program = torch.export.export(graph, (images,), dynamic_shapes=_any_number())
-    program = program.run_decompositions({})  # leaves out what a pass of few layers goes on with
     file, text = io.BytesIO(), envelope(model, _checksum(model), **beside)
-    torch.export.save(program, file, extra_files={f"{KEY}.json": text})
+    torch.export.save(torch_program(graph, images), file, extra_files={f"{KEY}.json": text})
     return file.getvalue()
+
+
+@torch.no_grad()  # or attention is traced as for training, and then converted as for use
+def torch_program(graph: Graph, images: Tensor) -> torch.export.ExportedProgram:
+    """The program of `torch.export`, for any number of images like the ones given."""
+    program = torch.export.export(graph, (images,), dynamic_shapes=_any_number())
+    # Which leaves out what a pass of few layers goes on with.
+    short: torch.export.ExportedProgram = program.run_decompositions({})
+    return short
 
 
 def _onnx(graph: Graph, images: Tensor, model: Manifest, beside: dict[str, Any]) -> bytes:
     return _signed(onnx_graph(graph, images), model, beside)
 
 
+@torch.no_grad()  # as in `torch_program`
 def onnx_graph(graph: Graph, images: Tensor) -> Any:
     """The ONNX graph, a `ModelProto`, for any number of images like the ones given."""
     from onnxscript import optimizer
