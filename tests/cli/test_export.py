@@ -2,6 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from bne.deploy.classifier import Classifier
+from bne.deploy.export import Exported
 from tests.cli.command import bne, refusal
 from tests.cli.test_predict import lines
 
@@ -20,6 +22,22 @@ def test_an_exported_file_predicts(runs: Runs, here: Path) -> None:
     assert chances == pytest.approx(others, rel=1e-3)
     assert "export it anew" in refusal(*command, "--lean", 0.1)
     assert "has no branches" in refusal(*command, "--columns", "weights")
+    said = refusal("evaluate", runs["bne"], "--against", "out/model.onnx", "--data", runs["data"])
+    assert "out/model.onnx is an exported graph; give the model file" in said
+
+
+def test_the_name_tells_the_format(runs: Runs, here: Path, monkeypatch) -> None:
+    formats = []
+
+    def export(_: Classifier, file: Path, kind: str, **how: object) -> Exported:
+        file.touch()
+        formats.append(kind)
+        return Exported(0.0, None)
+
+    monkeypatch.setattr(Classifier, "export", export)
+    for how in (["model.pt2"], ["model.onnx"], ["model.pt2", "--format", "onnx"]):
+        bne("export", runs["deepall"], *how)
+    assert formats == ["torch", "onnx", "onnx"]
 
 
 def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:

@@ -16,8 +16,13 @@ def export(
     ],
     file: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
     format: Annotated[  # noqa: A002 - the option's name
-        str, typer.Option("--format", help="onnx, or torch for torch.export.load.")
-    ] = "onnx",
+        str | None,
+        typer.Option(
+            "--format",
+            help="onnx, or torch for torch.export.load.",
+            show_default="torch for a .pt2 file, else onnx",
+        ),
+    ] = None,
     preprocess: Annotated[
         bool,
         typer.Option(
@@ -63,7 +68,7 @@ def export(
     loaded = api.load(model, "cpu", lean=lean, mix=mix, nearest=nearest, layers=layers)
     found = loaded.export(
         file,
-        format,  # type: ignore[arg-type]  # it is checked there
+        format or ("torch" if file.suffix == ".pt2" else "onnx"),  # type: ignore[arg-type]
         preprocess=preprocess,
         places=places,
         branch=branch,

@@ -88,6 +88,10 @@ def _of_file(path: Path) -> Bundle:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise DataError(f"{path}: there is no such file or folder.") from error
     except safetensors.SafetensorError as error:
+        if path.suffix in (".onnx", ".pt2"):
+            raise DataError(
+                f"{path} is an exported graph; give the model file or the run that it was made of."
+            ) from error
         kind = "cut short" if _cut_short(path) else "no model file, or a damaged one"
         raise DataError(f"{path} is {kind} ({error}); copy or make it again.") from error
     if checksum(tensors, manifest) != beside.get("sha256"):
