@@ -126,7 +126,7 @@ def test_what_cannot_be_watched_is_one_sentence(known, runs: Runs) -> None:
         (known, {"alarm": 0.0}, "between 0 and 1"),
         (replace(known, calibration=Calibration()), {}, "bundle --data"),
         (replace(known, distance=None), {}, "measures no distances"),
-        (bne.load(runs["bne"], "cpu").info, {}, "fewer than 3 held-out"),
+        (bne.load(runs["bne"], "cpu").info, {}, "fewer than 4 held-out"),
     ):
         with pytest.raises(SettingsError, match=words):
             Watch(model, **options)
@@ -157,11 +157,33 @@ def test_vectors_are_principal_components() -> None:
     values = StandardScaler().fit_transform(points)
     expected = PCA(len(made.origin), svd_solver="full").fit_transform(values)
     found = np.concatenate([*made.vectors.values()])
-    np.testing.assert_allclose(np.abs(found), np.abs(expected), rtol=1e-2, atol=2e-2)
+    np.testing.assert_allclose(np.abs(found[:, :-1]), np.abs(expected), rtol=1e-2, atol=2e-2)
+    np.testing.assert_allclose(np.exp(found[:, -1]), np.linalg.norm(values, axis=1), rtol=1e-3)
     np.testing.assert_allclose(made.place(points), found, atol=1e-4)
+    old = replace(made, channels=None)  # a file from before
+    np.testing.assert_allclose(old.place(points), found[:, :-1], atol=1e-4)
+    assert (made.numbers, old.numbers) == (len(found[0]), len(found[0]) - 1)
     few = Reference.of({"art": points[:17]}, {})
     assert len(few.origin) == 3
     assert Reference(**json.loads(json.dumps(asdict(few)))) == few
+
+
+def test_a_domain_off_the_axes_alarms() -> None:
+    """It lies in directions in which known images hardly differ: none of the axes shows it."""
+    rng = np.random.default_rng(7)
+    spread = np.geomspace(5, 0.2, 300)
+
+    def points(count: int, elsewhere: float = 0.0) -> np.ndarray:
+        mean = np.where(np.arange(300) < 150, 0, elsewhere)
+        return (mean + rng.normal(size=(count, 300)) * spread) @ mixing
+
+    mixing = np.linalg.qr(rng.normal(size=(300, 300)))[0]
+    made = Reference.of({"art": points(120)}, {})
+    vectors = np.asarray(made.vectors["art"])
+    window = made.place(points(64, elsewhere=1.0))
+    assert Known(vectors).window_p_value(window) < 1e-3
+    assert Known(vectors[:, :-1]).window_p_value(window[:, :-1]) > 0.01
+    assert Known(vectors).window_p_value(made.place(points(64))) > 0.01
 
 
 def test_what_was_enrolled_is_known_from_then_on(runs: Runs) -> None:

@@ -136,7 +136,7 @@ class Seen(NamedTuple):
         logits: (N, classes).
         weights: (N, K), of the branches; None for methods that have none.
         distances: (N, K), from each image to each domain; None if they are not measured.
-        vectors: (N, P), where images lie along the axes of the model's `Reference`; None without.
+        vectors: (N, P), where images lie by the model's `Reference`; None without.
     """
 
     logits: Floats

@@ -1,10 +1,11 @@
 """Whether images still come from a domain that a model knows: one by one, and window by window.
 
-An image is a vector: its point in the space of domains, along the principal axes of held-out images
-(`bne.deploy.reference`). The vectors of held-out images of each domain say what is usual there. A
-window of images is tested against every domain: could so far a mean come from it? Only if no domain
-could have given it, the window alarms, so the p-value is the largest of all domains. Single images
-far out count no more than others: in units of the domain's spread, vectors end at `LIMIT`.
+An image is a vector: its point in the space of domains, along the principal axes of held-out
+images, and its distance from their mean (`bne.deploy.reference`). The vectors of held-out images of
+each domain say what is usual there. A window of images is tested against every domain: could so far
+a mean come from it? Only if no domain could have given it, the window alarms, so the p-value is the
+largest of all domains. Single images far out count no more than others: in units of the domain's
+spread, vectors end at `LIMIT`.
 
 The test is Hotelling's, with room for what a finite number of held-out images leaves unknown: the
 true mean of the domain lies within a margin of theirs, with `CONFIDENCE`. The p-value is that of
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.999
 LIMIT = 3.0  # robust standard deviations
-SPARE = 2  # held-out images beyond the number of axes that a covariance needs
+SPARE = 2  # held-out images beyond the length of a vector that a covariance needs
 SMALLEST = 8  # images of a last window that is not full
 
 
@@ -196,7 +197,7 @@ class Watch:
         self._predict, self._names = predict, model.branches
         self._reference = _reference(model)
         vectors = {name: np.asarray(own) for name, own in self._reference.vectors.items()}
-        enough = len(self._reference.origin) + SPARE
+        enough = self._reference.numbers + SPARE
         self._known = {name: Known(own) for name, own in vectors.items() if len(own) >= enough}
         self.domains = tuple(self._known)
         self.left_out = tuple(name for name in vectors if name not in self._known)

@@ -1,7 +1,9 @@
 """Where held-out images lie in the space of domains, kept for new ones to compare with.
 
 Distances to the domains alone would not do: images of a new domain may lie as far from each known
-one as its own images do, but in another direction. This file needs NumPy alone.
+one as its own images do, but in another direction. So a point is told by where it lies along the
+principal axes, and by how far it lies from the mean of all in every direction: a new domain may
+leave the space that the axes span. This file needs NumPy alone.
 """
 
 from __future__ import annotations
@@ -34,15 +36,19 @@ class Reference:
         axes: (P, D), the directions in which points of images differ most, each channel to its own
             scale; float16, in base64.
         origin: (P,), where the images' mean lies along them.
-        vectors: (n, P) by domain, where its images lie along them.
+        vectors: (n, P + 1) by domain, where its images lie along them, and the logarithm of their
+            distance from the mean, each channel to its own scale; (n, P) without `channels`.
         usual: by domain that images are weighed by, the mean logarithm of the distance of those
             images that lie nearest to it.
+        channels: (2, D), the channels' means and what they are multiplied by, 0 for those that
+            tell nothing; float32, in base64. None in files from before it was kept.
     """
 
     axes: str
     origin: Sequence[float]
     vectors: Mapping[str, Rows]
     usual: Mapping[str, float]
+    channels: str | None = None
 
     @classmethod
     def of(cls, points: Mapping[str, Floats], usual: Mapping[str, float]) -> Reference:
@@ -54,32 +60,40 @@ class Reference:
         """
         every = np.concatenate([*points.values()]).astype(np.float64)
         mean, scale = every.mean(0), every.std(0)
-        apart = np.where(scale > DEAD, (every - mean) / np.maximum(scale, DEAD), 0)
+        times = np.where(scale > DEAD, 1 / np.maximum(scale, DEAD), 0)
+        apart = (every - mean) * times
         count = int(np.clip(min(map(len, points.values())) // PER_AXIS, 1, AXES))
         # Of far more channels than images, by the images' inner products.
         values, sides = np.linalg.eigh(apart @ apart.T)
         largest = np.argsort(values)[::-1][:count]
         length = np.sqrt(np.maximum(values[largest], DEAD))
-        axes = (apart.T @ sides[:, largest] / length).T / np.maximum(scale, DEAD)
-        axes = np.where(scale > DEAD, axes, 0).astype("<f2")
-        text = base64.b64encode(axes.tobytes()).decode()
+        axes = ((apart.T @ sides[:, largest] / length).T * times).astype("<f2")
         origin = (axes.astype(np.float64) @ mean).round(DIGITS).tolist()
-        found = cls(text, origin, {}, usual)
+        found = cls(_text(axes), origin, {}, usual, _text(np.stack([mean, times]).astype("<f4")))
         return replace(found, vectors={name: found._kept(own) for name, own in points.items()})
 
+    @property
+    def numbers(self) -> int:
+        """How many a vector has."""
+        return len(self.origin) + (self.channels is not None)
+
     def place(self, points: Floats) -> Floats:
-        """(N, P), where images lie, by their points, (N, D)."""
-        data = np.frombuffer(base64.b64decode(self.axes), "<f2")
-        axes = data.reshape(len(self.origin), -1).astype(np.float64)
-        found: Floats = points.astype(np.float64) @ axes.T - np.asarray(self.origin)
-        return found
+        """(N, `numbers`), the vectors of images, by their points, (N, D)."""
+        points = points.astype(np.float64)
+        axes = _rows(self.axes, "<f2", len(self.origin))
+        found: Floats = points @ axes.T - np.asarray(self.origin)
+        if self.channels is None:
+            return found
+        mean, times = _rows(self.channels, "<f4", 2)
+        far = np.linalg.norm((points - mean) * times, axis=1)
+        return np.column_stack([found, logarithms(far)])
 
     def including(self, name: str, vectors: Floats, distances: Floats) -> Reference:
         """The same with images of one more domain.
 
         Args:
             name: of the domain.
-            vectors: (N, P), as `place` gives them.
+            vectors: as `place` gives them.
             distances: (N,), of its images to itself.
         """
         own = {name: float(logarithms(distances).mean())}
@@ -96,6 +110,14 @@ class Reference:
     def _kept(self, points: Floats) -> list[list[float]]:
         found: list[list[float]] = self.place(points).round(DIGITS).tolist()
         return found
+
+
+def _text(numbers: Floats) -> str:
+    return base64.b64encode(numbers.tobytes()).decode()
+
+
+def _rows(text: str, kind: str, count: int) -> Floats:
+    return np.frombuffer(base64.b64decode(text), kind).reshape(count, -1).astype(np.float64)
 
 
 def logarithms(distances: Floats) -> Floats:
