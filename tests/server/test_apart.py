@@ -37,6 +37,11 @@ def test_it_says_what_a_network_here_says(runs: Runs) -> None:
     with pytest.raises(RuntimeError, match="Traceback"):
         there.engine(None)
     assert len(there.engine(pixels[:1]).logits) == 1  # an error does not end it
+    questions = pixels[:2], pixels[:, :, :, :2], np.zeros((400, size, size, 3), np.uint8)
+    heard = [there.engine.begin(question) for question in questions]  # the last fills its pipe
+    with pytest.raises(DataError, match="prepare them"):
+        heard[1]()
+    assert [len(heard[n]().logits) for n in (2, 0)] == [400, 2]  # in any order
 
 
 def test_errors_are_those_of_a_model_here(runs: Runs, tmp_path: Path) -> None:

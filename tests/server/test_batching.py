@@ -97,6 +97,34 @@ def test_images_of_several_requests_are_seen_together(kept) -> None:
     assert [len(part) for part in kept.seen] == [1, 4, 2]
 
 
+class Elsewhere(Network):
+    """As one in a process of its own, which notes what it was handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handed = []
+
+    def begin(self, pixels, *, places=True):
+        self.handed.append(len(pixels))
+        return lambda: self(pixels, places=places)
+
+
+def test_a_full_batch_is_handed_over_while_the_last_is_looked_at(kept) -> None:
+    network = Elsewhere()
+    model = loaded(network)
+    network.gate.clear()
+    works = [ask(kept, model, 0, 1, 2, 3), ask(kept, model, 9, 5, 6), ask(kept, model, 7)]
+    end = time.monotonic() + 20
+    while len(network.handed) < 2 and time.monotonic() < end:
+        time.sleep(0.001)
+    assert (network.handed, network.batches) == ([4, 4], [])  # nothing is answered yet
+    network.gate.set()
+    kept.wait(3)
+    assert [work.failed for work in works] == [False, True, False]
+    assert (names(works[0]), names(works[2])) == (list("abcd"), ["h"])
+    assert network.handed[2:] == [1] * 4  # each again, alone, for the one that failed
+
+
 def test_more_than_there_is_room_for_is_refused_and_all_else_answered(kept) -> None:
     network = Network()
     model = loaded(network)

@@ -16,6 +16,7 @@ import time
 import traceback
 import weakref
 from contextlib import suppress
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from bne.errors import BneError
@@ -51,7 +52,10 @@ def load(path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
 
 
 class Apart:
-    """An engine in another process; one thread at a time may use it."""
+    """An engine in another process, which may be asked before it has answered the last question.
+
+    Any thread may ask; one at a time may hear answers.
+    """
 
     way: Way
     batch: int
@@ -62,6 +66,9 @@ class Apart:
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
+        self._asking = Lock()
+        self._sent = self._received = 0
+        self._answers: dict[int, Any] = {}  # that came before anyone wanted to hear them
         weakref.finalize(self, _end, self._process)
 
     @property
@@ -81,18 +88,40 @@ class Apart:
 
     def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
         """Looks at (N, size, size, C) images; `places` asks for weights and distances too."""
-        seen: Seen = self.ask(pixels, places)
-        return seen
+        return self.begin(pixels, places=places)()
+
+    def begin(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Callable[[], Seen]:
+        """Shows images, as a call does, and returns at once: what is returned gives the answer."""
+        return self._ask(pixels, places)
 
     def ask(self, *question: Any) -> Any:
         """What the process answers; what it raises is raised here."""
+        return self._ask(*question)()
+
+    def _ask(self, *question: Any) -> Callable[[], Any]:
         assert self._process.stdin
-        assert self._process.stdout
-        _send(self._process.stdin, question)
-        answer = pickle.load(self._process.stdout)  # noqa: S301 - by ourselves
+        with self._asking:
+            _send(self._process.stdin, question)
+            number, self._sent = self._sent, self._sent + 1
+        return lambda: self._answer(number)
+
+    def _answer(self, number: int) -> Any:
+        self._hear(number + 1)
+        answer = self._answers.pop(number)
         if isinstance(answer, Exception):
+            # What is asked next and an answer that nobody hears would wait for each other.
+            with self._asking:
+                self._hear(self._sent)
             raise answer
         return answer
+
+    def _hear(self, count: int) -> None:
+        """Hears the first so many answers, which come in the order of the questions."""
+        assert self._process.stdout
+        while self._received < count:
+            heard = pickle.load(self._process.stdout)  # noqa: S301 - by ourselves
+            self._answers[self._received] = heard
+            self._received += 1
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +32,11 @@ if TYPE_CHECKING:
     from bne.deploy.rows import Row
     from bne.server.live import Loaded
 
+    Batch = list[tuple["Work", int]]
+    """Images by their requests and their numbers there."""
+
 LOG = logging.getLogger(__name__)
+AHEAD = 2  # batches that the network may have: one to look at, and the next
 
 
 class FullError(Exception):
@@ -97,6 +101,8 @@ class Batcher:
 
     An image waits for others only while these are being decoded, and at most `delay`: a single
     request is not held up, and under load batches fill by themselves while the network computes.
+    A full batch is handed to a network in a process of its own while it still looks at the last
+    one, so that it never waits. Answers come in the order in which images were handed over.
 
     Args:
         batch: number of images that the network is shown together at most.
@@ -124,16 +130,17 @@ class Batcher:
         self._pixels, self._threads, self._done, self._seen = pixels, threads, done, seen
         self._changed = Condition()
         self._ready: deque[tuple[Work, int]] = deque()
-        self._decoding = 0
+        self._decoding = self._looking = 0
         self._closed = False
-        self._decoders = ThreadPoolExecutor(threads or usable_cores(), "decode")
-        self._looker = Thread(target=self._run, name="network", daemon=True)
-        self._looker.start()
+        self._encoded: SimpleQueue[tuple[Work, int] | None] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Batch, Callable[[], Seen]] | None] = SimpleQueue()
+        self._network = [_started(self._ask), _started(self._answer)]
+        self._decoders = [_started(self._decode_all) for _ in range(threads or usable_cores())]
 
     @property
     def open(self) -> bool:
         """Whether work is taken."""
-        return not self._closed and self._looker.is_alive()
+        return not self._closed and all(thread.is_alive() for thread in self._network)
 
     def submit(self, work: Work) -> None:
         """Takes the images of a request.
@@ -148,15 +155,23 @@ class Batcher:
             self.pending += count
             self._decoding += 1
         for number in range(count):
-            self._decoders.submit(self._decode, work, number)
+            self._encoded.put((work, number))
 
     def close(self) -> None:
         """Takes no more work, and returns once all that was taken is done."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._looker.join()
-        self._decoders.shutdown()
+        for thread in self._network:
+            thread.join()
+        for _ in self._decoders:
+            self._encoded.put(None)
+        for thread in self._decoders:
+            thread.join()
+
+    def _decode_all(self) -> None:
+        while task := self._encoded.get():
+            self._decode(*task)
 
     def _decode(self, work: Work, number: int) -> None:
         image, engine = work.images[number], work.model.engine
@@ -182,28 +197,17 @@ class Batcher:
             else:
                 work.left, work.ready = len(work.images), time.monotonic()
                 self._ready.extend((work, n) for n in range(len(work.images)))
-            self._changed.notify_all()
+            if not self._looking or len(self._ready) >= self._batch:
+                self._changed.notify()
         if bad:
             self._done([work])
 
-    def _run(self) -> None:
+    def _ask(self) -> None:
         while batch := self._take():
-            finished = []
-            for (work, number), row in zip(batch, self._look(batch), strict=True):
-                if isinstance(row, str):
-                    work.pixels[number] = row
-                else:
-                    work.rows[number] = row
-                    work.failed |= row is None
-                work.left -= 1
-                if not work.left:
-                    finished.append(work)
-            with self._changed:
-                self.pending -= len(batch)
-            if finished:
-                self._done(finished)
+            self._asked.put((batch, self._begin(batch)))
+        self._asked.put(None)
 
-    def _take(self) -> list[tuple[Work, int]]:
+    def _take(self) -> Batch:
         """The next images, all of the same model; none once the queue is closed and empty."""
         with self._changed:
             while True:
@@ -215,31 +219,73 @@ class Batcher:
                         return []
                     self._changed.wait()
                     continue
-                rest = self._ready[0][0].ready + self._delay - time.monotonic()
-                if len(self._ready) >= self._batch or not self._decoding or rest <= 0:
+                first, full = self._ready[0][0], len(self._ready) >= self._batch
+                rest = first.ready + self._delay - time.monotonic()
+                if self._looking < (AHEAD if full else 1) and (
+                    full or not self._decoding or rest <= 0
+                ):
                     break
-                self._changed.wait(rest)
-            model = self._ready[0][0].model
-            taken: list[tuple[Work, int]] = []
-            while self._ready and len(taken) < self._batch and self._ready[0][0].model is model:
+                self._changed.wait(None if self._looking else rest)
+            self._looking += 1
+            taken: Batch = []
+            while self._ready and len(taken) < self._batch:
+                if self._ready[0][0].model is not first.model:
+                    break
                 taken.append(self._ready.popleft())
             return taken
 
-    def _look(self, batch: list[tuple[Work, int]]) -> Sequence[Row | str | None]:
+    def _begin(self, batch: Batch) -> Callable[[], Seen]:
+        """Hands images to the network; what is returned gives what it says, or raises."""
+        model = batch[0][0].model
+        places = any(work.places for work, _ in batch)
+        shown: list[Any] = [work.pixels[number] for work, number in batch]
+        begin = getattr(model.engine, "begin", None)
+
+        def look() -> Seen:
+            model.use_threads(self._threads)
+            return model.engine(np.stack(shown), places=places)
+
+        if begin is None:
+            return look
+        try:
+            heard: Callable[[], Seen] = begin(np.stack(shown), places=places)
+        except Exception:  # its process is gone
+            return look  # which tells
+        return heard
+
+    def _answer(self) -> None:
+        while asked := self._asked.get():
+            batch, heard = asked
+            finished = []
+            for (work, number), row in zip(batch, self._look(batch, heard), strict=True):
+                if isinstance(row, str):
+                    work.pixels[number] = row
+                else:
+                    work.rows[number] = row
+                    work.failed |= row is None
+                work.left -= 1
+                if not work.left:
+                    finished.append(work)
+            with self._changed:
+                self.pending -= len(batch)
+                self._looking -= 1
+                self._changed.notify()
+            if finished:
+                self._done(finished)
+
+    def _look(self, batch: Batch, heard: Callable[[], Seen]) -> Sequence[Row | str | None]:
         """Rows of all images, or why there is none, if that is known.
 
         One that the network fails at spoils no other's answer.
         """
-        model, works = batch[0][0].model, [work for work, _ in batch]
+        model = batch[0][0].model
         try:
-            shown: list[Any] = [work.pixels[number] for work, number in batch]
-            model.use_threads(self._threads)
-            seen = model.engine(np.stack(shown), places=any(work.places for work in works))
+            seen = heard()
             names = [work.images[number].name for work, number in batch]
-            found = describe(model, names, seen, max(work.top for work in works))
+            found = describe(model, names, seen, max(work.top for work, _ in batch))
         except Exception as error:
             if len(batch) > 1:
-                return [row for one in batch for row in self._look([one])]
+                return [row for one in batch for row in self._look([one], self._begin([one]))]
             if isinstance(error, BneError):
                 return [str(error)]
             LOG.exception("The network failed.")
@@ -249,6 +295,12 @@ class Batcher:
             state = model.watch.take(Answers(model.info, seen))
         self._seen(found, state)
         return found
+
+
+def _started(task: Callable[[], None]) -> Thread:
+    thread = Thread(target=task, name=task.__name__.strip("_"), daemon=True)
+    thread.start()
+    return thread
 
 
 def describe(model: Loaded, names: Sequence[str], seen: Seen, top: int) -> list[Row]:
