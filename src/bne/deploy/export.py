@@ -295,7 +295,10 @@ def _explained_failure(model: Manifest) -> Iterator[None]:
     except BneError:
         raise
     except Exception as error:  # exporters raise almost anything
-        reason = " ".join(str(error).split())[:300]
+        cause: BaseException = error
+        while cause.__cause__ is not None:  # what exporters wrap around it is advice on reporting
+            cause = cause.__cause__
+        reason = " ".join(str(cause).split())[:300]
         raise ExportError(f"{model.backbone} cannot be exported ({reason}).") from error
 
 
