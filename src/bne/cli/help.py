@@ -11,14 +11,16 @@ import sys
 import textwrap
 from collections.abc import Iterable
 from enum import Enum
-from typing import Any
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 WIDEST = 100  # columns that read well
 LEFT = 28  # columns that names of options take at most
-KINDS = {"path": "PATH", "str": "NAME", "int": "N", "float": "X"}
+KINDS = {Path: "PATH", int: "N", float: "X"}
 
 
 class Command(TyperCommand):
@@ -78,11 +80,19 @@ def _option(parameter: Any, ctx: Any) -> tuple[str, str]:
     names = [*parameter.opts[:1], *parameter.secondary_opts[:1]]  # other spellings stay unnamed
     if parameter.is_flag:
         return " / ".join(names), help_text
-    annotation = parameter.type_descriptor.annotation
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        help_text = f"{', '.join(one.value for one in annotation)}. {help_text}"
-    kind = parameter.metavar or KINDS.get(parameter.bare_type().lower(), "NAME")
-    return f"{names[0]} {kind}", help_text
+    kind = _kind(ctx.command.callback, parameter.name)
+    if issubclass(kind, Enum):
+        help_text = f"{', '.join(one.value for one in kind)}. {help_text}"
+    return f"{names[0]} {parameter.metavar or KINDS.get(kind, 'NAME')}", help_text
+
+
+def _kind(verb: Any, name: str) -> type:
+    """What a parameter takes, one of several: as the verb declares it, which no Typer changes."""
+    hint = get_type_hints(verb)[name]
+    while inner := [one for one in get_args(hint) if one is not NoneType]:
+        hint = inner[0]
+    found: type = hint
+    return found
 
 
 def _row(name: str, text: str, left: int, width: int) -> Iterable[str]:

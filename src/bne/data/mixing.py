@@ -100,6 +100,8 @@ def mix_amplitudes(images: Tensor, mixture: Mixture) -> Tensor:
     """
     device, changes = images.device, mixture.shares.nonzero().squeeze(1)
     result, rows = pick(images, mixture.own), upload(changes, device)
+    if not len(changes):  # of no image there may be no transform
+        return result
     own = torch.fft.rfft2(result.index_select(0, rows))
     other = torch.fft.rfft2(pick(images, mixture.partners[changes])).abs()
     share = upload(mixture.shares[changes], device).to(images.dtype)[:, None, None, None]
