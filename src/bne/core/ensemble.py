@@ -318,8 +318,8 @@ class DomainEnsemble(nn.Module):
         `to_plain()` gives the original back, to the last bit.
 
         Args:
-            domain: the domain whose statistics it has; None averages all domains' means and second
-                moments.
+            domain: the domain whose statistics it has; None averages the means and second moments
+                of all domains, or of those that `set_domains` has made central.
 
         Raises:
             ValueError: No domain has that name, or the layers are no plain batch norm, like DSON's

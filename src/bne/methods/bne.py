@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bne.core.convert import convert
 from bne.core.distances import Distance, nearness
 from bne.core.ensemble import DomainEnsemble
-from bne.core.options import BranchStatistics, Mix
+from bne.core.options import BranchStatistics, Mix, check_least, check_share
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method, register
@@ -157,14 +157,12 @@ class BNE(BranchMethod):
         max_branches: int | None = None,
     ) -> None:
         super().__init__(distance_training)
-        if domain_loss < 0:
-            raise ValueError(f"domain_loss must be at least 0, not {domain_loss}")
+        check_least(0, domain_loss=domain_loss)
+        check_share("branch_loss", branch_loss)
         if domain_loss and not weight_gradient:
             raise ValueError(
                 f"domain_loss={domain_loss} trains through the weights: it needs weight_gradient"
             )
-        if not 0 <= branch_loss <= 1:
-            raise ValueError(f"branch_loss must be a share from 0 to 1, not {branch_loss}")
         if branch_loss and nearest is not None:
             raise ValueError("branch_loss is the loss of all branches: leave nearest out")
         if mixstyle is not None and max_branches is not None:

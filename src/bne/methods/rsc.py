@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.moments import at_least_float32
 from bne.core.options import check_share
@@ -101,7 +102,7 @@ def _pooling(model: nn.Module) -> str | None:
     """The name of the layer that averages the map whose channels the classifier sees, if any."""
     width, found = 0, None
     for name, layer in model.named_modules():
-        if isinstance(layer, nn.BatchNorm2d):  # after a pooling, it norms no map that is averaged
+        if isinstance(layer, _BatchNorm):  # after a pooling, it norms no map that is averaged
             width, found = layer.num_features, None
         elif "AdaptiveAvgPool" in type(layer).__name__:
             found = name
