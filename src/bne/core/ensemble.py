@@ -444,7 +444,10 @@ class DomainEnsemble(nn.Module):
             distances = self._distances(embedding, among)
             if own is not None:
                 distances = distances.scatter(1, own.unsqueeze(1), -1)
-            return distances.topk(number, largest=False).indices
+            chosen = distances.topk(number, largest=False).indices
+            # In training in the domains' order: if all images have the same ones, as those of the
+            # batch, then copies of theirs that run side by side are in the same branch.
+            return chosen if own is None else chosen.sort(1).values
 
     def _branches(self, images: Tensor, chosen: Tensor | None, own: Tensor | None) -> Tensor:
         """Every image under the domains chosen for it, (N, m, classes).

@@ -170,6 +170,12 @@ class BNE(BranchMethod):
                 "mixstyle does not go with max_branches, under which branches run a second time "
                 "for their gradients, when nothing is mixed any more: leave one out"
             )
+        mixes_branches = distance_training != "never" and self.mixing == BranchMethod.mixing
+        if mixstyle is not None and nearest is not None and mixes_branches:
+            raise ValueError(
+                "mixstyle does not go with nearest in distance training: an image's partner may "
+                "not be run in the same branch; leave one out"
+            )
         # Before the network is converted, which then no longer tells its stages.
         self.styles = None if mixstyle is None else StyleMixing(model, partners=mixstyle)
         self.net = convert(
