@@ -84,7 +84,7 @@ def test_the_branch_loss_is_the_mean_of_the_branches_losses(batch, domain_loss):
     [
         ("bne", {}, [False, True]),  # by instance, all branches
         ("bne", {"branch_statistics": "population"}, [True, False, True]),  # own branch before
-        ("bne", {"nearest": 2, "weight_gradient": False}, [False, True]),
+        ("bne", {"weight_gradient": False}, [False, True]),
         ("dson-bne", {"distance_training": "always"}, [False, True]),
     ],
 )
@@ -117,6 +117,19 @@ def test_styles_are_mixed_alike_in_every_branch(batch, monkeypatch, name, option
     assert torch.equal(method.eval().predict(images), method.net(images))
 
 
+def test_styles_stay_in_their_branch_if_a_step_has_some_domains_alone(batch):
+    """Against a network that knows no others."""
+    images, labels, domains = (part[:6] for part in batch)
+    model, losses = randomise_norms(small_cnn()), []
+    for known in (DOMAINS, DOMAINS[:2]):
+        method = create("bne-b", model, known, {"mixstyle": "other domain"})
+        method.net.domains_per_step = 2
+        method.styles.probability, method.styles.layers = 1.0, ["3"]  # after a batch norm
+        torch.manual_seed(0)
+        losses.append(method.train()(images, labels, domains))
+    torch.testing.assert_close(*losses)
+
+
 def test_styles_in_the_warm_up_and_what_they_do_not_go_with(batch, monkeypatch):
     method = BNE(small_cnn(), DOMAINS, mixstyle="own domain").train()
     method.begin_epoch(0, warm_up=1)
@@ -127,6 +140,10 @@ def test_styles_in_the_warm_up_and_what_they_do_not_go_with(batch, monkeypatch):
     assert not torch.allclose(mixing, plain(*batch))
     with pytest.raises(ValueError, match="does not go with max_branches"):
         BNE(small_cnn(), DOMAINS, mixstyle="own domain", max_branches=1)
+    with pytest.raises(ValueError, match="does not go with nearest"):
+        BNE(small_cnn(), DOMAINS, mixstyle="own domain", nearest=2)
+    BNE(small_cnn(), DOMAINS, mixstyle="own domain", nearest=2, distance_training="never")
+    create("points", small_cnn(), DOMAINS, {"mixstyle": "own domain", "nearest": 2})
     with pytest.raises(ValueError, match="partners must be one of"):
         BNE(small_cnn(), DOMAINS, mixstyle="same")
 

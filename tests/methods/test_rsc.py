@@ -90,6 +90,22 @@ def test_where_the_classifier_sees_no_mean_of_a_map_its_inputs_are_muted(batch) 
     method(*batch).backward()
 
 
+@pytest.mark.parametrize(
+    "last",
+    [
+        (nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten()),  # as in MobileNetV4
+        (nn.Flatten(), nn.BatchNorm1d(8)),
+    ],
+)
+def test_layers_between_pooling_and_classifier_take_the_gradient_from_the_map(batch, last) -> None:
+    images, labels, _ = batch
+    model = nn.Sequential(*small_cnn()[:7], *last, nn.Linear(8, 4))
+    method = RSC(model, DOMAINS, muted=0.5, images=1.0).train()
+    features = model[:-1](images)
+    logits = model[-1](features * method.mask(features, labels))
+    torch.testing.assert_close(method(*batch), F.cross_entropy(logits, labels))
+
+
 @pytest.mark.parametrize("option", ["muted", "images", "spatial"])
 def test_what_is_no_share_is_refused(option) -> None:
     with pytest.raises(ValueError, match=f"{option} must be a share"):

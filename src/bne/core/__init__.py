@@ -3,5 +3,6 @@
 `moments`, `norm`: statistics and the layer. `passes`: how one network runs under several rules.
 `surgery`: exchanging layers. `embedding`, `distances`, `prediction`, `ensemble`: the space of
 domains and the mixture. `convert`: the way in. `shortcuts`, `kernels`: the same, faster.
-`skipping`: for training with a gradient scaler.
+`points`: training past the paper. `statistics`, `head`: after training. `together`: images of one
+domain. `skipping`: for training with a gradient scaler.
 """

@@ -318,8 +318,8 @@ class DomainEnsemble(nn.Module):
         `to_plain()` gives the original back, to the last bit.
 
         Args:
-            domain: the domain whose statistics it has; None averages all domains' means and second
-                moments.
+            domain: the domain whose statistics it has; None averages the means and second moments
+                of all domains, or of those that `set_domains` has made central.
 
         Raises:
             ValueError: No domain has that name, or the layers are no plain batch norm, like DSON's
@@ -444,7 +444,10 @@ class DomainEnsemble(nn.Module):
             distances = self._distances(embedding, among)
             if own is not None:
                 distances = distances.scatter(1, own.unsqueeze(1), -1)
-            return distances.topk(number, largest=False).indices
+            chosen = distances.topk(number, largest=False).indices
+            # In training in the domains' order: if all images have the same ones, as those of the
+            # batch, then copies of theirs that run side by side are in the same branch.
+            return chosen if own is None else chosen.sort(1).values
 
     def _branches(self, images: Tensor, chosen: Tensor | None, own: Tensor | None) -> Tensor:
         """Every image under the domains chosen for it, (N, m, classes).

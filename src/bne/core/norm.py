@@ -223,7 +223,12 @@ class DomainBatchNorm(nn.Module):
                 if shares is None:
                     return self._by_batch_kernel(kernels, x, domains, members, track)
                 if population is not None:
-                    return self._by_lean_kernel(kernels, x, domains, members, shares, track)
+                    gamma, beta = (
+                        None if v is None else v.unsqueeze(0) for v in (self.weight, self.bias)
+                    )
+                    return self._by_blend_kernel(
+                        kernels, x, shares, (gamma, beta), domains, members, track, leaning=True
+                    )
             own = image_moments(samples)
             statistics = self._batch_statistics(samples, own, domains, members, track)
             if weights is not None:
@@ -399,23 +404,26 @@ class DomainBatchNorm(nn.Module):
         )
         return normalised
 
-    def _by_lean_kernel(
+    def _by_blend_kernel(
         self,
         kernels: Any,
         x: Tensor,
-        domains: Tensor,
-        members: Tensor,
         shares: Tensor,
+        affine: tuple[Tensor | None, Tensor | None],
+        domains: Tensor,
+        members: Tensor | None,
         track: bool,
+        *,
+        leaning: bool,
     ) -> Tensor:
+        """See `bne.core.kernels.blending.by_blend`."""
         from bne.core.kernels.blending import by_blend
 
         assert self.population is not None
-        gamma, beta = (None if v is None else v.unsqueeze(0) for v in (self.weight, self.bias))
         y, batch, count = by_blend(
-            x, shares, (gamma, beta), domains, members, self.population, self.eps, leaning=True
+            x, shares, affine, domains, members, self.population, self.eps, leaning=leaning
         )
-        if track and self.track_running_stats:
+        if members is not None and track and self.track_running_stats:
             momentum = float(self.momentum or 0)
             kernels.follow(self.population, batch, count, self.num_batches_tracked, momentum)
         return y

@@ -45,6 +45,13 @@ def checked_limit(option: str, value: int | None) -> int | None:
     return value
 
 
+def check_least(least: float, **values: float | None) -> None:
+    """Refuses values below a limit, by their options' names; None is none of them."""
+    for option, value in values.items():
+        if value is not None and not value >= least:
+            raise ValueError(f"{option} must be at least {least}, not {value}")
+
+
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuses a value that is none of the choices."""
     if value not in choices:

@@ -16,6 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from bne.core.ensemble import DomainEnsemble
 from bne.core.moments import Moments, combine, image_moments, leaned
 from bne.core.norm import DomainBatchNorm
+from bne.core.options import check_least
 
 Layer = DomainBatchNorm | _BatchNorm
 
@@ -78,8 +79,7 @@ def measure(
     Raises:
         ValueError: There are no images of a domain, or shrinkage is below 0.
     """
-    if shrinkage < 0:
-        raise ValueError(f"shrinkage must be at least 0, not {shrinkage}")
+    check_least(0, shrinkage=shrinkage)
     before = {name: value.clone() for name, value in network.named_buffers()}
     sums: dict[Layer, _Sums] = defaultdict(lambda: _Sums(domains))
     modes = {module: module.training for module in network.modules()}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bne.core.convert import convert
 from bne.core.distances import Distance, nearness
 from bne.core.ensemble import DomainEnsemble
-from bne.core.options import BranchStatistics, Mix
+from bne.core.options import BranchStatistics, Mix, check_least, check_share
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method, register
@@ -157,20 +157,24 @@ class BNE(BranchMethod):
         max_branches: int | None = None,
     ) -> None:
         super().__init__(distance_training)
-        if domain_loss < 0:
-            raise ValueError(f"domain_loss must be at least 0, not {domain_loss}")
+        check_least(0, domain_loss=domain_loss)
+        check_share("branch_loss", branch_loss)
         if domain_loss and not weight_gradient:
             raise ValueError(
                 f"domain_loss={domain_loss} trains through the weights: it needs weight_gradient"
             )
-        if not 0 <= branch_loss <= 1:
-            raise ValueError(f"branch_loss must be a share from 0 to 1, not {branch_loss}")
         if branch_loss and nearest is not None:
             raise ValueError("branch_loss is the loss of all branches: leave nearest out")
         if mixstyle is not None and max_branches is not None:
             raise ValueError(
                 "mixstyle does not go with max_branches, under which branches run a second time "
                 "for their gradients, when nothing is mixed any more: leave one out"
+            )
+        mixes_branches = distance_training != "never" and self.mixing == BranchMethod.mixing
+        if mixstyle is not None and nearest is not None and mixes_branches:
+            raise ValueError(
+                "mixstyle does not go with nearest in distance training: an image's partner may "
+                "not be run in the same branch; leave one out"
             )
         # Before the network is converted, which then no longer tells its stages.
         self.styles = None if mixstyle is None else StyleMixing(model, partners=mixstyle)

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bne.core.options import check_least, check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, with_features, with_new_classifier
 from bne.methods.method import register
@@ -32,7 +33,7 @@ class CrossGrad(DeepAll):
         domain_features: whether the features that tell domains help to tell labels.
 
     Raises:
-        ValueError: `epsilon` or `clip` is negative, or `share` is not within 0 to 1.
+        ValueError: `epsilon` or `clip` is negative, or `share` is none.
     """
 
     def __init__(
@@ -46,11 +47,8 @@ class CrossGrad(DeepAll):
         domain_features: bool = False,
     ) -> None:
         super().__init__(model, domains)
-        for name, value in (("epsilon", epsilon), ("clip", clip)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
-        if not 0 <= share <= 1:
-            raise ValueError(f"share must be within 0 to 1, not {share}")
+        check_least(0, epsilon=epsilon, clip=clip)
+        check_share("share", share)
         self.epsilon, self.clip, self.share = epsilon, clip, share
         self.domain_net = with_new_classifier(model, len(domains))
         self.from_domain: nn.Linear | None = None

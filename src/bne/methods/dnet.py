@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bne.core.convert import convert
 from bne.core.norm import DomainBatchNorm, domain_layers
+from bne.core.options import check_least
 from bne.core.surgery import Momentum
 from bne.methods.bne import BranchMethod, When
 from bne.methods.method import register
@@ -67,8 +68,7 @@ class DNet(BranchMethod):
         momentum: Momentum = 0.01,
     ) -> None:
         super().__init__(distance_training)
-        if domain_loss < 0:
-            raise ValueError(f"domain_loss must be at least 0, not {domain_loss}")
+        check_least(0, domain_loss=domain_loss)
         self.net = convert(model, domains, momentum=momentum)
         self.domain_loss = domain_loss
         first = next(domain_layers(self.net))

@@ -87,7 +87,10 @@ class OptimisedNorm(DomainBatchNorm):
             members = None
         pooled = members is not None and self._pools_processes()
         if not pooled and (kernels := kernels_for(samples)):
-            return self._by_kernels(kernels, x, domains, members, track)
+            affine = self.scales, self.shifts
+            return self._by_blend_kernel(
+                kernels, x, self.mixture, affine, domains, members, track, leaning=False
+            )
         own, known = image_moments(samples), self.population
         assert known is not None
         if members is not None:
@@ -117,21 +120,6 @@ class OptimisedNorm(DomainBatchNorm):
         """Normalizes every image by the moments given for it, (N, C), in one linear map."""
         scale = (moments.var + self.eps).rsqrt() * gamma
         return self.by_map(x, scale, torch.addcmul(beta, moments.mean, scale, value=-1))
-
-    def _by_kernels(
-        self, kernels: Any, x: Tensor, domains: Tensor, members: Tensor | None, track: bool
-    ) -> Tensor:
-        from bne.core.kernels.blending import by_blend
-
-        assert self.population is not None
-        affine = self.scales, self.shifts
-        y, batch, count = by_blend(
-            x, self.mixture, affine, domains, members, self.population, self.eps, leaning=False
-        )
-        if members is not None and track and self.track_running_stats:
-            momentum = float(self.momentum or 0)
-            kernels.follow(self.population, batch, count, self.num_batches_tracked, momentum)
-        return y
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         """γ and β of the domains, (K, C) each."""

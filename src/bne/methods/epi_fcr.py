@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bne.core.options import check_least
 from bne.methods.baselines import FreezeBatchNorm
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register
@@ -47,14 +48,8 @@ class EpiFCR(FreezeBatchNorm):
         random_factor: float = 0.1,
     ) -> None:
         super().__init__(model, domains)
-        factors = {
-            "feature_factor": feature_factor,
-            "classifier_factor": classifier_factor,
-            "random_factor": random_factor,
-        }
-        for name, value in factors.items():
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
+        check_least(0, feature_factor=feature_factor, classifier_factor=classifier_factor)
+        check_least(0, random_factor=random_factor)
         self.feature_factor, self.classifier_factor = feature_factor, classifier_factor
         self.random_factor = random_factor
         self.partners = nn.ModuleList(copy.deepcopy(model) for _ in domains)

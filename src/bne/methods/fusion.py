@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.options import check_share
+from bne.core.options import check_least, check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, classifier_name
 from bne.methods.method import register
@@ -63,8 +63,7 @@ class Fusion(DeepAll):
     ) -> None:
         super().__init__(model, domains)
         check_share("agnostic", agnostic)
-        if domain_loss < 0:
-            raise ValueError(f"domain_loss must be at least 0, not {domain_loss}")
+        check_least(0, domain_loss=domain_loss)
         self.agnostic, self.domain_loss, self.domains = agnostic, domain_loss, len(domains)
         model.set_submodule(classifier_name(model), FusedHead(classifier(model), len(domains)))
 

@@ -1,4 +1,4 @@
-"""BNE on several images of one unknown domain, the second of the paper's future directions."""
+"""The paper's future directions: unlabeled target images in training, several at once in use."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bne.core.distances import Distance
 from bne.core.embedding import Embedding
 from bne.core.moments import Moments, combine
+from bne.core.options import check_least
 from bne.methods.bne import BNE
 from bne.methods.method import register
 
@@ -53,8 +54,7 @@ class BNEPooled(BNE):
         self, model: nn.Module, domains: Sequence[str], *, group: int | None = None, **options: Any
     ) -> None:
         super().__init__(model, domains, **options)
-        if group is not None and group < 1:
-            raise ValueError(f"group must be at least 1, not {group}")
+        check_least(1, group=group)
         self._single = self.net.distance
         self._pooled = partial(_pooled_distance, distance=self._single, group=group)
         self.train(model.training)

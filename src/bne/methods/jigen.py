@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.options import check_share
+from bne.core.options import check_least, check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register
@@ -76,10 +76,8 @@ class JiGen(DeepAll):
     ) -> None:
         super().__init__(model, domains)
         check_share("ordered", ordered)
-        if jigsaw_loss < 0:
-            raise ValueError(f"jigsaw_loss must be at least 0, not {jigsaw_loss}")
-        if grid < 2:
-            raise ValueError(f"grid must be at least 2, not {grid}")
+        check_least(0, jigsaw_loss=jigsaw_loss)
+        check_least(2, grid=grid)
         self.jigsaw_loss, self.ordered, self.grid = jigsaw_loss, ordered, grid
         self.register_buffer("orders", torch.tensor(far_orders(grid * grid, permutations)))
         old = classifier(model)

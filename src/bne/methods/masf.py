@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bne.core.moments import gather_processes
+from bne.core.options import check_least
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register
 from bne.methods.mldg import Episodes
@@ -55,10 +56,7 @@ class MASF(Episodes):
         first_order: bool = True,
     ) -> None:
         super().__init__(model, domains, alpha=alpha, first_order=first_order)
-        factors = {"alignment": alignment, "cohesion": cohesion, "margin": margin}
-        for name, value in factors.items():
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
+        check_least(0, alignment=alignment, cohesion=cohesion, margin=margin)
         for name, value in (("clip", clip), ("temperature", temperature)):
             if value <= 0:
                 raise ValueError(f"{name} must be above 0, not {value}")

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 
 from bne.core.moments import gather_processes
+from bne.core.options import check_least
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register
@@ -52,11 +53,8 @@ class MetaReg(DeepAll):
         penalty_rate: float = 10.0,
     ) -> None:
         super().__init__(model, domains)
-        for name, value in (("alpha", alpha), ("penalty_rate", penalty_rate)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
-        if inner_steps < 1:
-            raise ValueError(f"inner_steps must be at least 1, not {inner_steps}")
+        check_least(0, alpha=alpha, penalty_rate=penalty_rate)
+        check_least(1, inner_steps=inner_steps)
         self.alpha, self.inner_steps, self.penalty_rate = alpha, inner_steps, penalty_rate
         own = classifier(model)
         weight = own.weight.detach()

@@ -7,6 +7,7 @@ from torch import Tensor, distributed, nn
 from torch.func import functional_call
 
 from bne.core.moments import gather_processes
+from bne.core.options import check_least
 from bne.methods.baselines import DeepAll
 from bne.methods.method import register
 
@@ -28,8 +29,7 @@ class Episodes(DeepAll):
         self, model: nn.Module, domains: Sequence[str], *, alpha: float, first_order: bool
     ) -> None:
         super().__init__(model, domains)
-        if alpha < 0:
-            raise ValueError(f"alpha must be at least 0, not {alpha}")
+        check_least(0, alpha=alpha)
         self.alpha, self.first_order = alpha, first_order
         self._domains = len(domains)
 
@@ -104,8 +104,7 @@ class MLDG(Episodes):
         first_order: bool = False,
     ) -> None:
         super().__init__(model, domains, alpha=alpha, first_order=first_order)
-        if beta < 0:
-            raise ValueError(f"beta must be at least 0, not {beta}")
+        check_least(0, beta=beta)
         self.beta = beta
 
     def loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:

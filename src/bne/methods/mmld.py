@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bne.core.options import check_share
+from bne.core.options import check_least, check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register
@@ -61,12 +61,8 @@ class MMLD(Clustered, DeepAll):
     ) -> None:
         super().__init__(model, domains)
         check_share("dropout", dropout)
-        for name, value in (("reversal", reversal), ("entropy_loss", entropy_loss)):
-            if value < 0:
-                raise ValueError(f"{name} must be at least 0, not {value}")
-        for name, value in (("ramp", ramp), ("hidden", hidden)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        check_least(0, reversal=reversal, entropy_loss=entropy_loss)
+        check_least(1, ramp=ramp, hidden=hidden)
         self.start_clusters(cluster_names(clusters, domains), refresh, smallest)
         self.reversal, self.entropy_loss, self.ramp = reversal, entropy_loss, ramp
         old = classifier(model)

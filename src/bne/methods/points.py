@@ -115,7 +115,8 @@ class Points(PointsMethod, BNE):
         beyond: how far second points lie past their domains at most, on the line from the centre of
             the domains in the batch, as a share of the distance from there; drawn from 0 to this.
         mixstyle: the partners of images that mix their features' means and deviations, as in the
-            method "mixstyle"; None mixes none. Branches stay apart with "own domain".
+            method "mixstyle"; None mixes none. With "own domain" first points stay in their branch;
+            a second one mixes with its partner's, which may lie under another domain.
         momentum: as in `bne.convert`, like all that follow.
         distance: how far images lie from the domains.
         layers: the layers whose statistics are compared, by name, or the number of first ones.

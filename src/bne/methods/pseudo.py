@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 
 from bne.core.embedding import Embedding
+from bne.core.options import check_least
 from bne.methods.bne import BNE
 from bne.methods.method import Look, Method, register
 
@@ -76,8 +77,7 @@ def cluster_names(clusters: int | None, domains: Sequence[str]) -> list[str]:
     Raises:
         ValueError: There are none.
     """
-    if clusters is not None and clusters < 1:
-        raise ValueError(f"clusters must be at least 1, not {clusters}")
+    check_least(1, clusters=clusters)
     return [f"cluster {number}" for number in range(1, 1 + (clusters or len(domains)))]
 
 
@@ -108,9 +108,7 @@ class Clustered(Method):
         Raises:
             ValueError: A number is below 1.
         """
-        for name, value in (("refresh", refresh), ("smallest", smallest)):
-            if value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+        check_least(1, refresh=refresh, smallest=smallest)
         self.cluster_names = list(names)
         self.refresh = refresh
         self.smallest = smallest

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.moments import at_least_float32
 from bne.core.options import check_share
@@ -99,7 +100,10 @@ def _largest(scores: Tensor, share: float, dim: int) -> Tensor:
 
 def _pooling(model: nn.Module) -> str | None:
     """The name of the layer that averages the map whose channels the classifier sees, if any."""
-    widths = [m.num_features for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
-    names = [n for n, m in model.named_modules() if "AdaptiveAvgPool" in type(m).__name__]
-    same = widths and widths[-1] == classifier(model).in_features
-    return names[-1] if names and same else None
+    width, found = 0, None
+    for name, layer in model.named_modules():
+        if isinstance(layer, _BatchNorm):  # after a pooling, it norms no map that is averaged
+            width, found = layer.num_features, None
+        elif "AdaptiveAvgPool" in type(layer).__name__:
+            found = name
+    return found if width == classifier(model).in_features else None
