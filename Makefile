@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
 
-.PHONY: demo test lint types docs unit format zoo lock clean
+.PHONY: demo test lint types docs unit lowest format zoo lock clean
 
 demo: $(READY)
 	$(BIN)/bne demo
@@ -31,6 +32,13 @@ docs: $(READY)
 unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$($(BIN)/python -c 'import os; print(os.cpu_count() + 1)') --dist worksteal
 
+# The tests with the lowest versions that pyproject.toml allows, in an environment of their own.
+lowest: $(READY)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST)
+	$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct \
+		--group dev --editable '.[all]'
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal --ignore tests/docs
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -44,7 +52,7 @@ lock: $(READY)
 		--python-version 3.11 --no-header --no-annotate --upgrade --quiet --output-file requirements.lock
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(LOWEST)
 
 # uv installs the locked environment in seconds where pip takes minutes.
 $(READY): requirements.lock pyproject.toml

@@ -35,7 +35,10 @@ def zoo_check(_scripts):
 @pytest.mark.parametrize("name", " ".join(STRUCTURES.values()).split())
 @pytest.mark.filterwarnings("ignore")
 def test_conversion_keeps_its_promises(name, zoo_check):
-    pytest.importorskip(name.split("/")[0])
+    library, own = name.split("/")
+    pytest.importorskip(library)
+    if library == "timm" and not importlib.import_module("timm").is_model(own):
+        pytest.skip("this timm has no such network")
     assert zoo_check.check(name, domains=True)["layers"] > 0
 
 

@@ -230,7 +230,7 @@ def test_an_interruption_leaves_nothing_and_leftovers_go(
 
     with pytest.raises(KeyboardInterrupt):
         prepare(open_images(data), folder, 16, progress=interrupt)
-    assert sorted(path.name for path in folder.iterdir()) == ["lock"]
+    assert {path.name for path in folder.iterdir()} <= {"lock"}
     (folder / "partial").mkdir()  # what a killed process leaves
     (folder / "partial" / "pixels.u8").write_bytes(b"half")
     assert len(prepare(open_images(data), folder, 16)) == 12
@@ -393,7 +393,7 @@ def test_a_disk_that_fills_up_is_one_clear_error(
     monkeypatch.setattr(decoding, "resized", full)
     with pytest.raises(DataError, match="the disk is too full"):
         prepare(open_images(data), folder, 16)
-    assert sorted(path.name for path in folder.iterdir()) == ["lock"]
+    assert {path.name for path in folder.iterdir()} <= {"lock"}
 
 
 def test_a_folder_that_cannot_be_made_is_one_clear_error(data: Path, tmp_path: Path) -> None:

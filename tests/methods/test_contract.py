@@ -98,6 +98,11 @@ def test_one_domain(name, batch):
 )
 def test_the_loss_needs_no_value(name, options, batch):
     """What meta tensors can run, without any values, can be recorded as a CUDA graph."""
+    if "mixstyle" in (name, *options):
+        try:
+            torch._standard_gamma(torch.empty(1, device="meta"))
+        except NotImplementedError:
+            pytest.skip("this torch draws from no Beta distribution without values")
     images, labels, domains = (tensor.to("meta") for tensor in batch)
     method = create(name, small_cnn(), DOMAINS, options).to("meta").train()
     for epoch in (0, 1):

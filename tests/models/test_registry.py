@@ -119,6 +119,8 @@ def test_classifiers_start_as_pytorch_starts_linear_layers(name: str) -> None:
 
 
 def test_networks_that_are_no_classifiers_are_refused() -> None:
+    if not timm.is_model("vit_base_patch16_sapiens2"):
+        pytest.skip("this timm has no such network")
     with pytest.raises(SettingsError, match="no classifier of square images"):
         registry.find("timm/vit_base_patch16_sapiens2")
 

@@ -64,7 +64,7 @@ def test_the_best_settings_are_found_and_written_as_a_recipe(
     assert epochs.keys() == {(3, 1), (9, 3)}
     first = {one.row for one in runs.done if one.recipe.train.epochs == 3}
     full = {one.row for one in runs.done if one.recipe.train.epochs == 9}
-    assert len(full) <= len(first) / 2
+    assert len(full) <= len(first) * 2 / 3  # which of them follows from Optuna's draws
     assert {one.row for one in runs.done if one.recipe.seed == 2} <= full
     assert best.seeds == found.choice.chosen.seeds == 3
     assert found.importances["train.optimiser.learning_rate"] > found.importances["method"]
