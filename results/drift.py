@@ -274,6 +274,7 @@ def main() -> None:
         training = read_training(run)
         assert training is not None
         about = {key: training.settings[key] for key in ("method", "seed")}
+        about["pixels"] = training.settings["size"]
         for division in range(options.divisions):
             lines = compare(looks, division, SIZES, options.windows, options.fewer)
             with options.out.open("a", encoding="utf-8") as file:
