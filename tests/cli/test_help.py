@@ -38,6 +38,17 @@ def test_choices_and_defaults_are_named() -> None:
     assert "[default: records.jsonl in --out]" in said
 
 
+@pytest.mark.parametrize("group", [[], ["data"]])
+def test_without_a_verb_the_help_is_shown(group: list[str]) -> None:
+    assert bne(*group).out == bne(*group, "--help").out != ""
+
+
+def test_arguments_have_one_name_in_help_and_errors() -> None:
+    usage = bne("predict", "--help").out.splitlines()[0]
+    assert "MODEL" in usage
+    assert usage in bne("predict", code=2).err
+
+
 def test_help_needs_neither_torch_nor_rich() -> None:
     code = """
 import sys
