@@ -25,11 +25,12 @@ def test_help_fits_80_columns_and_has_every_option(
             assert re.search(rf"{name.upper() if name[0] != '-' else name}\b", said), name
 
 
-@pytest.mark.parametrize("verb", ["train", "predict", "benchmark", "evaluate"])
+@pytest.mark.parametrize("verb", ["train", "predict", "benchmark", "evaluate", "data prepare"])
 def test_common_options_come_first(verb: str) -> None:
-    titles = [line for line in bne(verb, "--help").out.splitlines() if re.match(r"\S.*:$", line)]
+    said = bne(*verb.split(), "--help").out
+    titles = [line for line in said.splitlines() if re.match(r"\S.*:$", line)]
     assert titles[titles[0] == "Arguments:"] == "Common options:"
-    assert len(titles) >= 4
+    assert len(titles) >= 3
 
 
 def test_choices_and_defaults_are_named() -> None:

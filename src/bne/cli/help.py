@@ -52,12 +52,13 @@ def _text(command: Any, ctx: Any) -> Iterable[str]:
     for paragraph in (command.help or "").split("\n\n"):
         yield from textwrap.wrap(" ".join(paragraph.split()), width)
         yield ""
-    sections: dict[str, list[tuple[str, str]]] = {}
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in command.get_params(ctx):
         argument = parameter.param_type_name == "argument"
         title = getattr(parameter, "rich_help_panel", None)
         title = title or ("Arguments" if argument else "Options")
         sections.setdefault(title, []).append(_option(parameter, ctx))
+    sections = {title: rows for title, rows in sections.items() if rows}
     if len(sections.keys() - {"Arguments", "Options"}) and "Options" in sections:
         sections = {"Common options" if t == "Options" else t: own for t, own in sections.items()}
     if isinstance(command, TyperGroup):
