@@ -143,6 +143,8 @@ def train(
     heard = [*([_progress()] if shown else []), *listeners]
     how: Any = {"device": place, "listeners": heard, "resume": resume, "analyse": calibrate_run}
     result = run(inputs, prepared, folder, **how)
+    if done and shown:
+        print(f"{folder} has this run, finished before: nothing is trained.", file=sys.stderr)
     if not done and first:
         load(folder, "cpu").save(folder / NAME)
     return TrainedRun(folder, result, (*inputs.notes(), *prepared.notes))
