@@ -138,6 +138,9 @@ def test_a_classifier_takes_files_pictures_and_tensors(
         found = model.predict(given)
         np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
         assert found.classes == expected.classes
+    many = model.predict(files * 10)
+    assert expected.classes[0] in repr(expected)
+    assert max(len(repr(shown)) for shown in (many, model, expected)) < 300
     for single in (files[0], str(files[0]), files[0].read_bytes(), pictures[0], array[0]):
         found = model.predict(single)
         np.testing.assert_allclose(found.probabilities, expected.probabilities[:1], rtol=1e-5)

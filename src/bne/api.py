@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,10 @@ class TrainedRun:
     folder: Path
     result: Result
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """In a line, for interactive use."""
+        return f"{type(self).__name__}(folder={str(self.folder)!r}, accuracy={self.accuracy})"
 
     @property
     def accuracy(self) -> float | None:
@@ -161,7 +165,7 @@ class TunedRun:
     """
 
     folder: Path
-    found: tuple[Tuned, ...]
+    found: tuple[Tuned, ...] = field(repr=False)
     recipes: tuple[Path, ...]
 
     def __str__(self) -> str:
