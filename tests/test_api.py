@@ -133,12 +133,15 @@ def test_a_classifier_takes_files_pictures_and_tensors(
     expected = model.predict(files)
     array = tensor.permute(0, 2, 3, 1).numpy()
     monkeypatch.setattr("bne.deploy.engine.Engine.batch", 2)
-    mixed = [files[0], pictures[1], tensor[2]]
+    mixed = [files[0].read_bytes(), pictures[1], tensor[2]]
     for given in (files, map(str, files), pictures, tensor, array, list(array), mixed):
         found = model.predict(given)
         np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-5)
         assert found.classes == expected.classes
-    for single in (files[0], str(files[0]), pictures[0], tensor[0], array[0]):
+    many = model.predict(files * 10)
+    assert expected.classes[0] in repr(expected)
+    assert max(len(repr(shown)) for shown in (many, model, expected)) < 300
+    for single in (files[0], str(files[0]), files[0].read_bytes(), pictures[0], array[0]):
         found = model.predict(single)
         np.testing.assert_allclose(found.probabilities, expected.probabilities[:1], rtol=1e-5)
 
@@ -150,6 +153,8 @@ def test_what_is_no_image_or_model_is_named(runs: dict[str, Path], here: Path) -
         ("absent.png", "absent.png"),
         ("bad.png", "bad.png"),
         (3, "int"),
+        (b"no image", "image"),
+        (np.zeros((8, 8), np.uint8), r"\(8, 8\)"),
         (torch.zeros(3, 8, 8), "float32"),
         (torch.zeros(2, 1, 8, 8, dtype=torch.uint8), r"\(1, 8, 8\)"),
         (np.zeros((8, 8, 4), np.uint8), r"\(8, 8, 4\).*array"),

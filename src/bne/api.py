@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,10 @@ class TrainedRun:
     folder: Path
     result: Result
     notes: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """In a line, for interactive use."""
+        return f"{type(self).__name__}(folder={str(self.folder)!r}, accuracy={self.accuracy})"
 
     @property
     def accuracy(self) -> float | None:
@@ -143,6 +147,8 @@ def train(
     heard = [*([_progress()] if shown else []), *listeners]
     how: Any = {"device": place, "listeners": heard, "resume": resume, "analyse": calibrate_run}
     result = run(inputs, prepared, folder, **how)
+    if done and shown:
+        print(f"{folder} has this run, finished before: nothing is trained.", file=sys.stderr)
     if not done and first:
         load(folder, "cpu").save(folder / NAME)
     return TrainedRun(folder, result, (*inputs.notes(), *prepared.notes))
@@ -159,7 +165,7 @@ class TunedRun:
     """
 
     folder: Path
-    found: tuple[Tuned, ...]
+    found: tuple[Tuned, ...] = field(repr=False)
     recipes: tuple[Path, ...]
 
     def __str__(self) -> str:

@@ -92,6 +92,9 @@ def test_a_model_carries_what_to_expect_at_a_new_domain(runs: Runs, here: Path) 
 def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:
     other = shutil.copytree(runs["data"], here / "data")
     (other / "art/cat").rename(other / "art/ant")
+    more = shutil.copytree(runs["data"], here / "more")
+    for image in list(more.glob("art/cat/*")):
+        shutil.copy(image, image.with_stem(f"{image.stem}-again"))
     bare = shutil.copytree(runs["bne"] / "model", here / "bare")
     before = sorted(here.rglob("*"))
     for arguments, words in (
@@ -99,6 +102,7 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["data"], "x.bne"), "is no model folder"),
         ((runs["bne"], here), "is a folder; name a file"),
         ((runs["bne"], "x.bne", "--data", other), "other classes"),
+        ((runs["bne"], "x.bne", "--data", more), "; name the data of the run.\n"),
         ((runs["bne"], "x.bne", "--map", 9), "name them with --data"),
         ((runs["bne"], "x.bne", "--records", "r.jsonl", "--lean", 0), "as it was trained"),
         ((runs["bne"], "x.bne", "--records", "r.jsonl"), "no such file"),

@@ -106,7 +106,9 @@ def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
     assert (first["recipe"]["method"], first["recipe"]["seed"]) == ("deepall", 3)
     assert set(first["accuracy"]["last"]) == {"art", "photo"}
     assert Path(first["model"]) == Path("mine/model")
-    assert bne(*command).json == first
+    again = bne(*command)
+    assert again.json == first
+    assert "finished before" in again.err
     assert "together" in bne(*command[:-1]).out
     with monkeypatch.context() as patch:
         patch.setattr("bne.cli.train.MANY_DOMAINS", 1)

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import signal
 import subprocess
 import sys
 
@@ -80,6 +81,7 @@ def test_both_methods_have_the_same_budget(digits, monkeypatch):
 
 UNGUARDED = """
 import json
+import signal
 from bne.demo import Settings, compare
 from bne.demo.digits import load
 
@@ -135,3 +137,12 @@ def test_several_domains_may_stay_unseen_and_each_has_its_own_score(digits):
             assert both.target[domain] == one.target[domain]
     held_out = sum(len(digits.images.indices_of([domain])) for domain in (source, other)) // 10
     assert together[0].validation["held-out"].images == held_out
+
+
+def test_ctrl_c_is_ignored_by_processes_that_start_and_then_by_none() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with experiment._spared_ctrl_c():
+        code = "import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)"
+        said = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True)
+    assert said.stdout == "True\n"
+    assert signal.getsignal(signal.SIGINT) is before

@@ -173,7 +173,7 @@ def test_what_cannot_be_exported_is_one_sentence(
     for method, mode, how, words in (
         ("deepall", {}, {"branch": "art"}, "has no branches"),
         ("bne", {}, {"branch": "arts"}, "the nearest is 'art'"),
-        ("bne", {"lean": 0.1}, {"branch": "art"}, "set lean to 0"),
+        ("bne", {"lean": 0.1}, {"branch": "art"}, "--lean 0"),
         ("bne", {}, {"format": "tflite"}, "onnx, torch"),
         ("bne", {}, {"format": "torch", "quantize": open_images(runs["data"])}, "onnx alone"),
     ):

@@ -111,6 +111,7 @@ def test_settings_come_from_the_base_the_file_the_row_and_the_overrides(tmp_path
     ("text", "expected"),
     [
         ("epcoh: 2", "epcoh is no setting; the nearest is 'epoch'"),
+        ("epocs: 2", "epocs is no setting; the nearest is 'epochs'"),  # a short name
         ("tilte: x", "tilte is no setting; the nearest is 'title'"),
         ("train: {epcohs: 2}", "train.epcohs is no setting; the nearest is 'train.epochs'"),
         ("head: {optimiser: {learnig_rate: 1}}", "nearest is 'head.optimiser.learning_rate'"),

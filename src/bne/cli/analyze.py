@@ -122,7 +122,7 @@ def _look(
     from bne.data.sources import open_images
     from bne.data.splits import official_split
     from bne.inspection.analysis import POINTS, analyse_images
-    from bne.training.folder import held_out_images
+    from bne.training.folder import ALL_TRAINED_ON, held_out_images
     from bne.training.model_folder import load_model
 
     method, transform, info = load_model(model)
@@ -161,5 +161,5 @@ def _look(
             after_map=partial(advance, "Drawing maps"),
         )
     if unknown:
-        analysis.numbers["left_out"].append(unknown)
+        analysis.numbers["left_out"].append(f"{unknown} {ALL_TRAINED_ON}")
     return analysis

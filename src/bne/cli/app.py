@@ -31,7 +31,6 @@ app = typer.Typer(
     name="bne",
     cls=Group,
     epilog="BNE_DEBUG=1 shows where an error came from.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )

@@ -136,7 +136,8 @@ def _measured(
     training, split_file = read_training(run), official_split(data)
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:
-        raise DataError(unknown or f"{run} held out no images to calibrate on; leave --data out.")
+        told = f"{unknown.removesuffix('.')}; name the data of the run." if unknown else ""
+        raise DataError(told or f"{run} held out no images to calibrate on; leave --data out.")
     members = {
         name: [number for number in images.indices_of([name]) if number in held_out]
         for name in images.domains

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from bne.data.check import Report
     from bne.data.values import Window
 
-app = typer.Typer(
-    cls=Group, help="Check and prepare the images of a dataset.", no_args_is_help=True
-)
+app = typer.Typer(cls=Group, help="Check and prepare the images of a dataset.")
 Source = Annotated[Path, typer.Argument(help=common.SOURCES, show_default=False)]
 Range = Annotated[
     str,

@@ -4,7 +4,7 @@ import json
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -14,25 +14,47 @@ from bne.errors import SettingsError, did_you_mean
 
 if TYPE_CHECKING:
     from bne.data.cache import PreparedImages
-    from bne.data.images import ImageSet
+    from bne.data.images import ImageSet, Way
     from bne.data.splits import Groups
-    from bne.data.transform import EvalTransform
-    from bne.deploy.classifier import Classifier
     from bne.deploy.compare import Difference
+    from bne.deploy.manifest import Manifest
     from bne.inspection.evaluate import Accuracies
     from bne.inspection.measures import Measures
     from bne.inspection.observe import Observed, Tell
-
-    Shown = tuple[Path | None, Classifier, PreparedImages]
 
 WORSE = 4  # exit code
 MEASURING = 2e-4  # guessed seconds of an image and class, for all draws
 EPILOG = "Example: bne evaluate runs/pacs-sketch --data data/pacs --domains sketch"
 
 
+class Tested(NamedTuple):
+    """A model to test.
+
+    Attributes:
+        path: as it was named.
+        id: the same for the same model.
+        info: what is known of it.
+        method: that predicts; an exported graph in its place.
+        transform: from prepared images to what it takes.
+        way: how images are prepared for it.
+        device: to compute on.
+    """
+
+    path: Path
+    id: str
+    info: "Manifest"
+    method: Any
+    transform: Any
+    way: "Way"
+    device: Any
+
+
 def evaluate(
     run: Annotated[
-        Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)
+        Path,
+        typer.Argument(
+            help="A model file, an exported .onnx, or a run's folder.", show_default=False
+        ),
     ],
     data: common.Data,
     domains: common.Domains = None,
@@ -48,7 +70,7 @@ def evaluate(
     against: Annotated[
         Path | None,
         typer.Option(
-            help="Another model, as it was saved, to compare with.",
+            help="Another model or .onnx, as it was saved, to compare with.",
             show_default=False,
             rich_help_panel="Another model",
             metavar="MODEL",
@@ -115,7 +137,6 @@ def evaluate(
     models on the same images: what one gains over the other, and how certain it is. Where images
     have groups, of one patient for instance, intervals draw groups instead of images.
     """
-    from bne import api
     from bne.data.sources import open_images
     from bne.deploy import rows
     from bne.inspection.evaluate import accuracies, show
@@ -128,9 +149,9 @@ def evaluate(
             raise SettingsError("--scores is of one model; leave --against out.")
         rows.check_suffix(scores, "--scores")
         common.check_file(scores, "--scores")
-    model = api.load(run, device, lean=lean, mix=mix, nearest=nearest, layers=layers)
-    other = api.load(against, device) if against else None
-    info, transform = model.info, model.engine.transform
+    model = _open(run, device, lean=lean, mix=mix, nearest=nearest, layers=layers)
+    other = _open(against, device) if against else None
+    info = model.info
     if positive is not None and positive not in info.classes:
         near = did_you_mean(positive, info.classes)
         raise SettingsError(f"--positive {positive} is no class of the model; {near}.")
@@ -138,18 +159,16 @@ def evaluate(
     wanted = common.parse_names(domains, images.domains) if domains else list(images.domains)
     images.indices_of(wanted)  # fails on an unknown domain before anything is decoded
 
-    def shown(to: "EvalTransform") -> "PreparedImages":
-        return common.prepare(images, data, cache, to.way, skip_bad=skip_bad, show=True)
+    def shown(way: "Way") -> "PreparedImages":
+        return common.prepare(images, data, cache, way, skip_bad=skip_bad, show=True)
 
-    prepared = shown(transform)
+    prepared = shown(model.way)
     groups = _groups(prepared.images, group, info.recipe.get("group"))
     if other is not None:
-        to = other.engine.transform
-        there = prepared if to.way == transform.way else shown(to)
-        both = (run, model, prepared), (against, other, there)
+        there = prepared if other.way == model.way else shown(other.way)
+        both = (model, prepared), (other, there)
         _compare(*both, wanted, groups, margin, as_json, classes)
         return
-    method, where = model.engine.method, model.engine.device
     total = len(prepared.images.indices_of(wanted))
     phases = (
         Phase("Classifying", total),
@@ -157,7 +176,8 @@ def evaluate(
     )
     with progress(*phases) as advance:
         tell = partial(advance, "Classifying")
-        seen = show(method, transform, info.classes, prepared, wanted, where, tell)
+        how = model.method, model.transform, info.classes
+        seen = show(*how, prepared, wanted, model.device, tell)
         drawn = numbered([groups[n] for n in seen.numbers.tolist()]) if groups else None
         shares = accuracies(seen, drawn)
         chances = info.calibration.probabilities(seen.logits.numpy())
@@ -179,7 +199,7 @@ def evaluate(
             }
             for domain, by_answer in shares.items()
         }
-        about = {"method": info.method, "lean": method.lean, "trained_on": list(info.domains)}
+        about = {"method": info.method, "lean": model.method.lean, "trained_on": list(info.domains)}
         report = {
             **about,
             "groups": counts or None,
@@ -202,6 +222,28 @@ def evaluate(
         seen_before = any(domain in info.domains for domain in shares)
         _notes(measures, seen_before, positive, specificity)
         _show_groups(counts)
+
+
+def _open(path: Path, device: str, **mode: Any) -> Tested:
+    """A model file, a run's folder or an exported graph; mode is how it answers."""
+    from bne import api
+    from bne.deploy.graph import GraphMethod
+    from bne.deploy.onnx import OnnxEngine
+    from bne.deploy.predict import is_graph, open_engine
+
+    if is_graph(path):
+        graph, info = open_engine(path, device, **mode)
+        assert isinstance(graph, OnnxEngine)
+        method = GraphMethod(graph)
+        return Tested(path, graph.checksum[:16], info, method, _as_it_is, graph.way, "cpu")
+    model = api.load(path, device, **mode)
+    own = model.engine
+    return Tested(path, model.id, model.info, own.method, own.transform, own.way, own.device)
+
+
+def _as_it_is(images: Any) -> Any:
+    """Images of a graph, which crops and normalizes them in or before itself."""
+    return images
 
 
 def _groups(images: "ImageSet", pattern: str | None, of_run: str | None) -> "Groups":
@@ -276,8 +318,8 @@ def _rows(seen: "Observed", chances: Any, prepared: "PreparedImages") -> list[di
 
 
 def _compare(
-    ours: "Shown",
-    theirs: "Shown",
+    ours: "tuple[Tested, PreparedImages]",
+    theirs: "tuple[Tested, PreparedImages]",
     domains: list[str],
     groups: "Groups",
     margin: float | None,
@@ -289,18 +331,18 @@ def _compare(
     from bne.words import listed
 
     one, other = (
-        Candidate(model.engine.method, model.engine.transform, model.classes, prepared)
-        for _, model, prepared in (ours, theirs)
+        Candidate(model.method, model.transform, model.info.classes, prepared, model.device)
+        for model, prepared in (ours, theirs)
     )
-    total = 2 * len(ours[2].images.indices_of(domains))
+    total = 2 * len(ours[1].images.indices_of(domains))
     with progress(Phase("Classifying", total)) as advance:
         tell = partial(advance, "Classifying")
-        found = compare(one, other, domains, ours[1].engine.device, groups, tell)
+        found = compare(one, other, domains, groups, tell)
     if as_json:
         parts = {"domains": found.domains, "classes": found.classes}
         report = {
-            "model": {"path": str(ours[0]), "id": ours[1].id},
-            "against": {"path": str(theirs[0]), "id": theirs[1].id},
+            "model": {"path": str(ours[0].path), "id": ours[0].id},
+            "against": {"path": str(theirs[0].path), "id": theirs[0].id},
             "leading": found.leading,
             "unbalanced": list(found.unbalanced),
             "groups": found.groups,
@@ -318,7 +360,7 @@ def _compare(
             screen.show_text(LEADS.format(listed(found.unbalanced)))
     if margin is not None and found.lowest < -margin:
         typer.echo(
-            f"{ours[0]} may be worse than {theirs[0]} by {-found.lowest:.1f} points of "
+            f"{ours[0].path} may be worse than {theirs[0].path} by {-found.lowest:.1f} points of "
             f"{found.leading.replace('_', ' ')}, more than the margin of {margin:g}.",
             err=True,
         )

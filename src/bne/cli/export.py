@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from bne.cli import common
+from bne.errors import SettingsError
 
+FORMATS = {".onnx": "onnx", ".pt2": "torch"}
 EPILOG = "Example: bne export model.bne model.onnx --preprocess"
 
 
@@ -20,7 +22,7 @@ def export(
         typer.Option(
             "--format",
             help="onnx, or torch for torch.export.load.",
-            show_default="torch for a .pt2 file, else onnx",
+            show_default="onnx for a .onnx file, torch for a .pt2",
         ),
     ] = None,
     preprocess: Annotated[
@@ -65,10 +67,13 @@ def export(
     from bne.words import readable_size
 
     common.check_file(file, "FILE")
+    named = format or FORMATS.get(file.suffix.lower())
+    if named is None:
+        raise SettingsError(f"FILE {file}: end the name in .onnx or .pt2, or give --format.")
     loaded = api.load(model, "cpu", lean=lean, mix=mix, nearest=nearest, layers=layers)
     found = loaded.export(
         file,
-        format or ("torch" if file.suffix == ".pt2" else "onnx"),  # type: ignore[arg-type]
+        named,  # type: ignore[arg-type]
         preprocess=preprocess,
         places=places,
         branch=branch,

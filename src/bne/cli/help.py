@@ -26,6 +26,10 @@ KINDS = {Path: "PATH", int: "N", float: "X"}
 class Command(TyperCommand):
     """A verb."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Names arguments as the help does, in errors too."""
+        return _in_capitals(super().collect_usage_pieces(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes usage, what the verb does, its options and an example."""
         formatter.write("\n".join(_text(self, ctx)))
@@ -34,6 +38,10 @@ class Command(TyperCommand):
 class Group(TyperGroup):
     """Verbs together."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Shows the help if no verb is given: typer's own way prints nothing with our help."""
+        return super().parse_args(ctx, args or ["--help"])
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes usage, options and what each verb does."""
         formatter.write("\n".join(_text(self, ctx)))
@@ -41,19 +49,18 @@ class Group(TyperGroup):
 
 def _text(command: Any, ctx: Any) -> Iterable[str]:
     width = min(WIDEST, shutil.get_terminal_size().columns)
-    pieces = " ".join(command.collect_usage_pieces(ctx))
-    pieces = re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), pieces)
-    yield f"Usage: {ctx.command_path} {pieces}"
+    yield f"Usage: {ctx.command_path} {' '.join(command.collect_usage_pieces(ctx))}"
     yield ""
     for paragraph in (command.help or "").split("\n\n"):
         yield from textwrap.wrap(" ".join(paragraph.split()), width)
         yield ""
-    sections: dict[str, list[tuple[str, str]]] = {}
+    sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in command.get_params(ctx):
         argument = parameter.param_type_name == "argument"
         title = getattr(parameter, "rich_help_panel", None)
         title = title or ("Arguments" if argument else "Options")
         sections.setdefault(title, []).append(_option(parameter, ctx))
+    sections = {title: rows for title, rows in sections.items() if rows}
     if len(sections.keys() - {"Arguments", "Options"}) and "Options" in sections:
         sections = {"Common options" if t == "Options" else t: own for t, own in sections.items()}
     if isinstance(command, TyperGroup):
@@ -68,6 +75,11 @@ def _text(command: Any, ctx: Any) -> Iterable[str]:
     if command.epilog:
         yield from textwrap.wrap(command.epilog, width, break_on_hyphens=False)
         yield ""
+
+
+def _in_capitals(pieces: list[str]) -> list[str]:
+    """Typer's {model} as MODEL."""
+    return [re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), piece) for piece in pieces]
 
 
 def _option(parameter: Any, ctx: Any) -> tuple[str, str]:

@@ -167,7 +167,9 @@ def predict(
                     _say(console, table.line(row))
             advance("Predicting", len(found) + len(problems))
     if out:
-        typer.echo(f"{out}: {len(pictures) - unreadable} images.", err=True)
+        from bne import words
+
+        typer.echo(f"{out}: {words.counted(len(pictures) - unreadable, 'image')}.", err=True)
     if unreadable:
         raise typer.Exit(UNREADABLE)
 

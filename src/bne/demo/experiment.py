@@ -11,6 +11,7 @@ import itertools
 import multiprocessing
 import signal
 import sys
+import threading
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -148,7 +149,7 @@ def compare(
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_worker,
     ) as workers:
-        with _main_hidden():
+        with _main_hidden(), _spared_ctrl_c():
             futures = [workers.submit(run, prepared, *which, settings) for which in runs]
         try:
             for future in as_completed(futures):
@@ -172,8 +173,20 @@ def _main_hidden() -> Iterator[None]:
         sys.modules["__main__"] = script
 
 
+@contextmanager
+def _spared_ctrl_c() -> Iterator[None]:
+    """Lets processes start that ignore Ctrl-C, from their imports on: it is for us to stop them."""
+    before = None
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which new processes inherit
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
 def _start_worker() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
     torch.set_num_threads(1)
 
 

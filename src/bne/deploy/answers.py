@@ -5,13 +5,14 @@ This file needs NumPy alone: an exported model is used without torch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from bne.deploy.reference import Reference
+from bne.words import listed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -47,8 +48,8 @@ class Calibration:
     temperature: float = 1.0
     loss: float | None = None
     calibrated_loss: float | None = None
-    percentiles: tuple[float, ...] = ()
-    reference: Reference | None = None
+    percentiles: tuple[float, ...] = field(default=(), repr=False)
+    reference: Reference | None = field(default=None, repr=False)
 
     @classmethod
     def of(
@@ -169,6 +170,11 @@ class Answers:
 
     def __len__(self) -> int:
         return len(self.seen.logits)
+
+    def __repr__(self) -> str:
+        """The first classes and their probabilities, for interactive use."""
+        best = zip(self.classes, self.probabilities.max(1), strict=True)
+        return f"{type(self).__name__}({listed(f'{name} {chance:.2f}' for name, chance in best)})"
 
     @cached_property
     def probabilities(self) -> Floats:

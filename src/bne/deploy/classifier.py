@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from bne.deploy.monitor import Watch
     from bne.methods import Method
 
-    Picture = Encoded | str | os.PathLike[str] | Image.Image | Tensor | NDArray[np.uint8]
+    Picture = Encoded | str | os.PathLike[str] | bytes | Image.Image | Tensor | NDArray[np.uint8]
 
 
 class Classifier:
@@ -96,9 +96,9 @@ class Classifier:
         """Classifies images of any size, of domains that need not be known.
 
         Args:
-            images: one or several: files, PIL images, uint8 tensors of (3, H, W) or uint8 arrays of
-                (H, W, 3), or with as many channels as the model takes. Several of one size may be
-                one tensor or array with one more dimension in front.
+            images: one or several: files, their bytes, PIL images, uint8 tensors of (3, H, W) or
+                uint8 arrays of (H, W, 3), or with as many channels as the model takes. Several of
+                one size may be one tensor or array with one more dimension in front.
             abstain: probability below which an image is left open: its class is None.
             one_domain: whether all images are one unknown domain: their pooled statistics are used
                 in place of each one's own, to weigh the branches and to lean on.
@@ -228,8 +228,8 @@ class Classifier:
 def _several(images: Any) -> list[Any]:
     """One image or several, as `Classifier.predict` takes them, in a list."""
     shape = getattr(images, "shape", ())
-    single = isinstance(images, Encoded | str | os.PathLike) or not hasattr(images, "__iter__")
-    return [images] if single or len(shape) == 3 else list(images)
+    one = isinstance(images, Encoded | str | bytes | os.PathLike) or len(shape) in (2, 3)
+    return [images] if one or not hasattr(images, "__iter__") else list(images)
 
 
 def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
@@ -238,6 +238,8 @@ def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
 
     if isinstance(picture, Encoded):
         return pixels(picture.read(), picture.name, way)
+    if isinstance(picture, bytes):
+        return pixels(picture, "image", way)
     if isinstance(picture, str | os.PathLike):
         try:
             data = Path(picture).read_bytes()
@@ -253,7 +255,7 @@ def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
         )
     if not isinstance(picture, Image.Image):
         kind = type(picture).__name__
-        raise DataError(f"A {kind} is no image; give a file, a PIL image, a tensor or an array.")
+        raise DataError(f"{kind} is no image; give a file, a PIL image, a tensor or an array.")
     return resized(of_pillow(picture, "image"), "image", way)
 
 

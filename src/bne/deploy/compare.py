@@ -174,12 +174,14 @@ class Candidate(NamedTuple):
         transform: from prepared images to its input.
         classes: names that it knows, in order.
         prepared: the images, resized to what the transform expects.
+        device: to compute on.
     """
 
     method: Method
     transform: EvalTransform
     classes: Sequence[str]
     prepared: PreparedImages
+    device: torch.device | str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,6 @@ def compare(
     ours: Candidate,
     theirs: Candidate,
     domains: Iterable[str],
-    device: torch.device | str = "cpu",
     groups: Groups = (),
     tell: Tell = silent,
 ) -> Comparison:
@@ -226,7 +227,6 @@ def compare(
         ours: the model that may replace the other.
         theirs: the other, on the same images.
         domains: names of the domains to test on.
-        device: device to compute on.
         groups: the group of every prepared image of ours, if images have any.
         tell: is called with how many more images were shown, to either.
 
@@ -234,8 +234,8 @@ def compare(
         DataError: A class or domain is unknown to one of them, or a domain has no images.
     """
     names = list(domains)
-    seen, right = _right(ours, names, device, tell)
-    seen_there, right_there = _right(theirs, names, device, tell)
+    seen, right = _right(ours, names, tell)
+    seen_there, right_there = _right(theirs, names, tell)
     if _files(ours, seen) != _files(theirs, seen_there):
         raise DataError("The two models were shown different images; prepare the data again.")
     truth, domain = seen.truth.numpy(), seen.domain.numpy()
@@ -260,7 +260,7 @@ def _files(model: Candidate, seen: Observed) -> list[str]:
 
 
 def _right(
-    model: Candidate, domains: Sequence[str], device: torch.device | str, tell: Tell
+    model: Candidate, domains: Sequence[str], tell: Tell
 ) -> tuple[Observed, NDArray[np.bool_]]:
     """What a model says of all images, and whether each is classified correctly."""
     members = {name: model.prepared.images.indices_of([name]) for name in domains}
@@ -269,7 +269,7 @@ def _right(
         model.transform,
         model.classes,
         model.prepared,
-        Feed(model.prepared, device),
+        Feed(model.prepared, model.device),
         members,
         weightings=["uniform"],
         tell=tell,

@@ -22,6 +22,7 @@ from bne.deploy.manifest import KEY, envelope
 from bne.deploy.onnx import UNSIGNED, OnnxEngine
 from bne.deploy.quantize import Cost, cost, to_int8
 from bne.errors import BneError, SettingsError, did_you_mean, require
+from bne.inspection.observe import branches
 from bne.training.files import named
 
 if TYPE_CHECKING:
@@ -147,6 +148,9 @@ def export(
     if format == "onnx":
         for library in ("onnx", "onnxscript", "onnxruntime"):
             require(library, "onnx")
+    if places and (branch is not None or not branches(method)):
+        whose = model.method if branch is None else "one domain's network"
+        raise SettingsError(f"{whose} tells no weights and distances; leave --places out.")
     alone: Any = copy.deepcopy(method).cpu().eval()
     if branch is not None:
         alone = PlainNetwork(_branch(alone, model, branch))
@@ -190,6 +194,10 @@ def _branch(method: Method, model: Manifest, branch: str) -> nn.Module:
         raise SettingsError(f"{model.method} has no branches; leave --branch out.")
     if branch not in (*net.domains, CENTRE):
         raise SettingsError(f"--branch {branch}: {did_you_mean(branch, (*net.domains, CENTRE))}.")
+    if net.leans:
+        raise SettingsError(
+            f"--branch {branch}: a plain network cannot lean on its images; add --lean 0."
+        )
     try:
         return net.to_plain(None if branch == CENTRE else branch).eval()
     except ValueError as error:
@@ -234,7 +242,7 @@ def onnx_graph(graph: Graph, images: Tensor) -> Any:
     """The ONNX graph, a `ModelProto`, for any number of images like the ones given."""
     from onnxscript import optimizer
 
-    branches = next(domain_layers(graph), None) is not None
+    branched = next(domain_layers(graph), None) is not None
     program = torch.onnx.export(
         graph,
         (images,),
@@ -243,10 +251,10 @@ def onnx_graph(graph: Graph, images: Tensor) -> Any:
         input_names=["images"],
         output_names=list(OUTPUTS[: len(graph(images))]),
         verbose=False,
-        optimize=not branches,
+        optimize=not branched,
     )
     assert program is not None
-    if branches:
+    if branched:
         # Torch would also look for patterns, such as batch norm after a convolution. Branches have
         # none that gain anything, and the time goes by the square of the nodes: minutes for a deep
         # network.

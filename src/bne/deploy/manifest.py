@@ -65,7 +65,7 @@ class Manifest:
     recipe: Mapping[str, Any] = field(default_factory=dict)
     accuracy: Mapping[str, Any] = field(default_factory=dict)
     calibration: Calibration = field(default_factory=Calibration)
-    map: Mapping[str, Any] | None = None
+    map: Mapping[str, Any] | None = field(default=None, repr=False)
     expected: Mapping[str, Any] | None = None
     enrolled: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

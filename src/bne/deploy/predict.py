@@ -61,7 +61,7 @@ def open_engine(
         DataError: There is no model, or a damaged one.
         SettingsError: There is no such device, or the model cannot answer so.
     """
-    if path.suffix.lower() == ".onnx" and path.is_file():
+    if is_graph(path):
         from bne.deploy.onnx import OnnxEngine
 
         if asked := [name for name, value in mode.items() if value is not None]:
@@ -75,6 +75,11 @@ def open_engine(
 
     model = Classifier.load(path, choose_device(device), **mode)
     return model.engine, model.info
+
+
+def is_graph(path: Path) -> bool:
+    """Whether it is an exported file, by its name."""
+    return path.suffix.lower() == ".onnx" and path.is_file()
 
 
 class Part(NamedTuple):

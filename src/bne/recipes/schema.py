@@ -402,6 +402,8 @@ def _near(prefix: str, name: str, siblings: Iterable[str]) -> str:
     elsewhere = [key for key in keys() if key.split(".")[-1] == name]
     if elsewhere and not prefix:
         return f"the nearest is {' or '.join(map(repr, elsewhere))}"
+    if not prefix:
+        siblings = [*siblings, *ALIASES[Recipe]]
     return did_you_mean(prefix + name, [*(prefix + sibling for sibling in siblings), *elsewhere])
 
 

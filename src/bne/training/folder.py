@@ -208,10 +208,8 @@ NO_RUN = (
 )
 LAST = "The network looked into is that of the last epoch."
 BEST = "The network looked into is that of the epoch best on held-out source images."
-UNKNOWN = (
-    "Which images of the seen domains were held out from training is not known: {}. All of them "
-    "count as training images."
-)
+UNKNOWN = "Which images of the seen domains were held out from training is not known: {}."
+ALL_TRAINED_ON = "All of them count as training images."
 _FAULTS = (
     *(OSError, BneError, ValueError, KeyError, TypeError, AttributeError),
     *(OverflowError, RecursionError),
