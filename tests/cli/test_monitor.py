@@ -47,7 +47,7 @@ def test_windows_are_told_in_the_order_of_time(folder: Path) -> None:
     assert len(images) == 80
     assert np.mean([one["p_value"] for one in images[:48]]) > 0.3
     assert max(one["p_value"] for one in images[48:]) < 0.1
-    said = bne("monitor", *words).out
+    said = bne("monitor", *words, "--fail", code=4).out
     assert said.count("ALARM") == 2
     assert "From image 49 (2027-01-17 08:00) on" in said
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 EPILOG = "Example: bne monitor model.bne photos --time exif --report drift.html"
 EXAMPLES = 8
+ALARMED = 4  # exit code
 
 
 def monitor(
@@ -55,6 +56,9 @@ def monitor(
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON, a line per image and per window.")
+    ] = False,
+    fail: Annotated[
+        bool, typer.Option("--fail", help="Exit with 4 if a window alarms, for a schedule.")
     ] = False,
     column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
     device: common.Device = "auto",
@@ -106,6 +110,8 @@ def monitor(
     if report:
         _write(report, known, watch, found, [picture for picture, _ in timed])
         typer.echo(f"{report}: the page.", err=True)
+    if fail and watch.state.alarms:
+        raise typer.Exit(ALARMED)
     if found.unreadable:
         raise typer.Exit(UNREADABLE)
 
