@@ -169,7 +169,7 @@ def check(
     if duplicates or near:
         held_out = _held_out(images, split_file, groups or groups_of(images))
     notes = (
-        *_once(counts),
+        *_once(images, counts),
         *_harmless(duplicates),
         *_alike(duplicates, near, held_out),
         *tally.notes(window if not clipped else None),
@@ -260,13 +260,14 @@ def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Ite
             yield f"{domain}: without images of {listed(absent)}, which other domains have."
 
 
-def _once(counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Classes of which a domain has one image, though others have more."""
+def _once(images: ImageSet, counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    """Classes of which a domain has one image that may train, though others have more."""
+    used = tuple(file for file in images.files if file.part != APART)
     once = [
         f"{domain} has one of {name}"
-        for name, by_domain in counts.items()
+        for name, by_domain in _count(replace(images, files=used)).items()
         for domain, count in by_domain.items()
-        if count == 1 < sum(by_domain.values())
+        if count == 1 < sum(counts[name].values())
     ]
     if once:
         yield f"Single images train, and none validates: {listed(once)}; add images."
