@@ -125,11 +125,18 @@ def use_of(
     return net, torch.no_grad()(lambda: net(images))
 
 
+def plain_of(domains: int) -> tuple[nn.Module, Callable[[], object]]:
+    """Answers by the plain network of the centre, which keeps no domain's statistics."""
+    plain, images = converted(domains).eval().to_plain(), torch.randn(SMALL[1], 3, CROP, CROP)
+    return plain, torch.no_grad()(lambda: plain(images))
+
+
 CASES: dict[str, Callable[[int], tuple[nn.Module, Callable[[], object]]]] = {
     "training step": step_of,
     "image, nearest branches": lambda domains: use_of(domains, "logits", SMALL),
     "image, mixed statistics": lambda domains: use_of(domains, "statistics", SMALL),
     "image, centre": lambda domains: use_of(domains, "centre", SMALL),
+    "image, centre, plain network": plain_of,
     "image, mixed statistics, ResNet-18": lambda domains: use_of(domains, "statistics", LARGE),
 }
 

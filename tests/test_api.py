@@ -13,8 +13,11 @@ import torch
 from PIL import Image
 
 import bne
+from bne.benchmark import execute
+from bne.benchmark.plan import Item
+from bne.benchmark.records import Record
 from bne.data.transform import EvalTransform
-from bne.errors import DataError, SettingsError
+from bne.errors import DataError, SettingsError, TrainingError
 from bne.methods import create
 from bne.models import build, preprocessing
 from bne.training.events import Listener
@@ -73,6 +76,38 @@ def test_without_a_target_only_held_out_images_are_scored(data: Path) -> None:
     assert model.domains == ("art", "photo", "sketch")
     assert model.info.accuracy["target"] == {}
     assert set(model.info.accuracy["validation"]) == set(model.domains)
+
+
+def test_compare_does_what_the_command_does_and_a_model_keeps_it(data: Path, capsys) -> None:
+    found = bne.compare(data, "deepall,bne", out="ours", device="cpu", **SMALL)
+    assert capsys.readouterr() == ("", "")
+    sets = [f"--set={key}={json.dumps(value)}" for key, value in SMALL.items()]
+    theirs = command("benchmark", "--data", data, *sets, "--device", "cpu", "--json", "--out", "it")
+    assert [one.to_dict() for one in found.expected] == theirs.json["expected"]
+    assert found.expected[-1].domains.keys() == {"art", "photo", "sketch"}
+    before = found.records.read_bytes()
+    assert bne.compare(data, out="ours", device="cpu", **SMALL) == found
+    assert found.records.read_bytes() == before  # nothing is run twice
+    model = bne.train(data, device="cpu", **SMALL).model("cpu").expecting(found.records)
+    model.save("model.bne")
+    assert bne.load("model.bne").info.expected == found.expected[-1].to_dict()
+    with pytest.raises(DataError, match="no such file"):
+        model.expecting("missing.jsonl")
+    with pytest.raises(SettingsError, match="within the data"):
+        bne.compare(data, out=data / "runs", device="cpu", **SMALL)
+
+
+def test_a_run_that_fails_does_not_stop_the_others(data: Path, monkeypatch) -> None:
+    def fail(item: Item, *_: object) -> Record:
+        if item.target == "photo":
+            raise RuntimeError("no more memory")
+        return run(item, *_)
+
+    run = execute._run
+    monkeypatch.setattr(execute, "_run", fail)
+    with pytest.raises(TrainingError, match=r"^1 of 3 runs failed, the first .*no more memory"):
+        bne.compare(data, "deepall", out="ours", device="cpu", **SMALL)
+    assert len(Path("ours/records.jsonl").read_text().splitlines()) == 2
 
 
 def test_progress_and_notes_are_shown_if_asked_for(data: Path, here: Path, capsys) -> None:

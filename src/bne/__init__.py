@@ -9,7 +9,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bne.api import from_pretrained, load, train, tune, verify
+    from bne.api import compare, from_pretrained, load, train, tune, verify
     from bne.core import distances
     from bne.core.convert import convert
     from bne.core.distances import bhattacharyya, uniform, wasserstein
@@ -29,6 +29,7 @@ __all__ = [
     "Embedding",
     "Prediction",
     "bhattacharyya",
+    "compare",
     "convert",
     "distances",
     "fit_head",
@@ -45,7 +46,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "api": ("from_pretrained", "load", "train", "tune", "verify"),
+    "api": ("compare", "from_pretrained", "load", "train", "tune", "verify"),
     "core.convert": ("convert",),
     "core.distances": ("bhattacharyya", "uniform", "wasserstein"),
     "core.embedding": ("Embedding",),

@@ -1,4 +1,4 @@
-"""What the commands do, from Python: `bne.train`, `bne.tune`, `bne.load` and `bne.verify`."""
+"""What the commands do, from Python: `bne.train`, `bne.compare`, `bne.load` and others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from bne.benchmark.execute import Outcome
+    from bne.benchmark.expectation import Expectation
     from bne.benchmark.ray import Cluster
     from bne.data.cache import PreparedImages
     from bne.data.images import ImageSet, Way
@@ -152,6 +153,102 @@ def train(
     if not done and first:
         load(folder, "cpu").save(folder / NAME)
     return TrainedRun(folder, result, (*inputs.notes(), *prepared.notes))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What `bne.compare` gives.
+
+    Attributes:
+        folder: of the runs.
+        records: file with a line for each run, for tables and for `Classifier.expecting`.
+        expected: what to expect of each method at a new domain.
+    """
+
+    folder: Path
+    records: Path
+    expected: tuple[Expectation, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.expected))
+
+
+def compare(
+    data: str | Path,
+    methods: str | Sequence[str] = ("deepall", "bne"),
+    *,
+    seeds: int = 1,
+    recipe: str | Path = "default",
+    out: str | Path = "runs/benchmark",
+    device: str = "auto",
+    cache: str | Path | None = None,
+    skip_bad: bool = False,
+    allow_gaps: bool = False,
+    progress: bool = False,
+    **settings: Any,
+) -> Compared:
+    """Tests methods on each domain in turn, trained on the others: `bne benchmark`.
+
+    Finished runs are recorded and never repeated: the same call goes on where it was stopped.
+
+    Args:
+        data: a folder or a CSV.
+        methods: names, in a list or joined by commas.
+        seeds: runs of each method on each domain.
+        recipe: the name of one that comes with the package, or a .yaml file.
+        out: folder of the runs and their records.
+        device: "auto", "cpu" or "cuda".
+        cache: where prepared images are kept.
+        skip_bad: whether images that cannot be read are left out.
+        allow_gaps: whether source domains may lack classes that others have.
+        progress: whether to show on stderr how it goes.
+        **settings: of the recipe, as in `train`.
+
+    Raises:
+        SettingsError: A setting is unknown, impossible or does not fit the data.
+        DataError: The data cannot be read or trained on.
+        TrainingError: A run failed; the others are recorded.
+    """
+    from bne.benchmark.execute import Job, execute
+    from bne.benchmark.expectation import expectations
+    from bne.benchmark.plan import check_runs, choose, plan
+    from bne.benchmark.records import read
+    from bne.benchmark.tables import find_records
+    from bne.data.sources import open_images
+    from bne.data.splits import check_rows, official_split
+    from bne.errors import TrainingError
+    from bne.training.environment import choose_device
+    from bne.training.files import check_folder
+    from bne.tuning.tuning import ended
+
+    place, folder = Path(data), Path(out)
+    images, table, records = open_images(place), official_split(place), folder / "records.jsonl"
+    left_out = [(domain,) for domain in images.domains]
+    chosen = choose(recipe=str(recipe), methods=parse_names(methods), held_out=left_out)
+    official = table is not None or images.is_split
+    items = plan(chosen, seeds, settings, images=images, official=official)
+    left = [item for item, record in find_records(items, read(records)) if record is None]
+    inputs = check_runs(left, images, table, allow_gaps=allow_gaps)
+    if table and any(one.recipe.validation == "official" for one in inputs):
+        check_rows(images, table)
+    check_folder(folder, data)
+    for way in dict.fromkeys(one.way for one in inputs):
+        prepare(images, data, cache, way, skip_bad=skip_bad, show=progress)
+    if progress:
+        show_notes(inputs)
+    how: Any = {"skip_bad": skip_bad, "allow_gaps": allow_gaps}
+    where = Path(cache) if cache else None
+    job = Job(place, where, folder, records, choose_device(device), analyse=False, **how)
+    failed = []
+    for outcome in execute(left, job):
+        if progress:
+            print(ended(outcome), file=sys.stderr)
+        if outcome.record is None:
+            failed.append(f"{outcome.item}: {outcome.problem}")
+    if failed:
+        raise TrainingError(f"{len(failed)} of {len(left)} runs failed, the first {failed[0]}")
+    found = find_records(items, read(records))
+    return Compared(folder, records, tuple(expectations(found, ["last"])))
 
 
 @dataclass(frozen=True)

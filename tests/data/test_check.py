@@ -89,7 +89,9 @@ def test_long_lists_are_cut_short(tmp_path: Path) -> None:
     write(tmp_path, *names("art", classes, 1), "photo/c00/0.png")
     for number in range(30):
         shutil.copy(tmp_path / "art/c00/0.png", tmp_path / f"photo/c00/copy{number:02}.png")
-    absent, repeated = check(open_images(tmp_path)).errors
+    alone, absent, repeated = check(open_images(tmp_path)).errors
+    assert alone.startswith("There is one image only of c01 (art/c01/0.png), c02 (")
+    assert "c11" not in alone
     assert absent.endswith("c09, c10 and 19 more, which other domains have.")
     assert "photo/c00/copy08.png and 21 more are the same" in repeated
 

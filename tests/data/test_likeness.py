@@ -8,6 +8,7 @@ from PIL import Image, ImageFilter
 
 from bne.data.check import check_path
 from bne.data.likeness import LEAST_CORRELATION, MOST_BITS, Sketch, alike, sketch
+from bne.demo import digits
 from tests.cli.command import bne
 
 
@@ -19,10 +20,14 @@ def photo(seed: int) -> Image.Image:
     return blurred.point(lambda value: (value - int(low)) * 255 // max(1, int(high - low)))
 
 
-def saved_again(image: Image.Image) -> Image.Image:
+def jpeg(image: Image.Image) -> Image.Image:
     buffer = io.BytesIO()
-    image.resize((112, 84)).save(buffer, "JPEG", quality=85)
+    image.save(buffer, "JPEG", quality=75)
     return Image.open(buffer)
+
+
+def saved_again(image: Image.Image) -> Image.Image:
+    return jpeg(image.resize((112, 84)))
 
 
 def brute_force(sketches: list[Sketch]) -> list[list[int]]:
@@ -48,30 +53,41 @@ def test_copies_are_found_and_others_are_not() -> None:
     assert alike([]) == []
 
 
-def test_it_finds_what_comparing_all_pairs_finds() -> None:
+def test_copies_of_grainy_images_are_found() -> None:
+    """Their hashes differ in up to ten bits: in flat areas grain decides which place is darker."""
+    drawn = digits.load(per_domain=50).images.files
+    images = [Image.open(io.BytesIO(file.read())).convert("RGB") for file in drawn]
+    again = [jpeg(image.resize((2 * image.width, 2 * image.height))) for image in images]
+    found = alike([sketch(image) for image in (*images, *again)])
+    assert found == [[place, place + len(images)] for place in range(len(images))]
+
+
+def test_it_finds_what_comparing_all_pairs_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bne.data.likeness.BLOCK", 1_000)  # of 7 rows
     draw = np.random.default_rng(0)
     sketches = []
     for seed in range(30):
         start = sketch(photo(seed))
-        for _ in range(5):  # hashes up to four bits apart, copies more or less alike
-            bits = draw.choice(64, draw.integers(0, 3), replace=False)
+        for _ in range(5):  # hashes up to 16 bits apart, copies more or less alike
+            bits = draw.choice(64, draw.integers(0, 9), replace=False)
             noise = draw.normal(0, draw.choice([2, 15]), start.copy.shape)
             copy = (start.copy + noise).clip(0, 255).astype(np.uint8)
             sketches.append(Sketch(start.hash ^ int(sum(1 << int(bit) for bit in bits)), copy))
+    draw.shuffle(sketches)
     found = [tuple(group) for group in alike(sketches)]
     assert found == brute_force(sketches)
     assert len(found) > 10
 
 
 @pytest.mark.parametrize("same", [False, True])
-def test_many_images_cost_no_square(same: bool) -> None:
-    """Also if all hashes are one: in pairs it would be 200 million comparisons."""
+def test_many_images_take_seconds(same: bool) -> None:
+    """Also if all hashes are one."""
     draw = np.random.default_rng(0)
-    copies = draw.integers(0, 256, (20_000, 256)).astype(np.uint8)
+    copies = draw.integers(0, 256, (10_000, 256)).astype(np.uint8)
     hashes = [5] * len(copies) if same else draw.integers(0, 2**63, len(copies)).tolist()
     start = time.process_time()
     assert alike([Sketch(*one) for one in zip(hashes, copies, strict=True)]) == []
-    assert time.process_time() - start < 60  # a square takes hours
+    assert time.process_time() - start < 60  # pair by pair it takes hours
 
 
 def test_the_check_reports_them_with_their_sides(tmp_path: Path) -> None:

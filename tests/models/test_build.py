@@ -13,7 +13,7 @@ from bne import models
 from bne.errors import SettingsError
 from bne.models import Preprocessing
 from bne.models.build import load
-from bne.models.registry import Backbone
+from bne.models.registry import Backbone, terms_of
 
 
 def features(model: nn.Module, images: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,10 @@ def test_imagenet_weights_fit_but_for_the_classifier(shared: Path) -> None:
     assert torch.equal(features(built, images), features(reference, images))
 
 
-def test_weights_from_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_from_torchvision(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     reference = torchvision.models.resnet18()
     calls = []
 
@@ -56,6 +59,7 @@ def test_weights_from_torchvision(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchvision.models._api.load_state_dict_from_url", fetch)
     built = models.build("resnet18", num_classes=1000, weights="torchvision")
     assert calls == [(torchvision.models.ResNet18_Weights.IMAGENET1K_V1.url, True, True)]
+    assert terms_of("resnet18", "torchvision") in caplog.messages
     assert not torch.equal(built.fc.weight, reference.fc.weight)  # ImageNet's is never kept
     images = torch.randn(2, 3, 64, 64)
     assert torch.equal(features(built, images), features(reference, images))

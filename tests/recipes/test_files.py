@@ -161,7 +161,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, expected: s
         ({"train.epcohs": 2}, "train.epcohs is no setting; the nearest is 'train.epochs'"),
         ({"train.epochs": 0, "train.warm_up": 0}, "train.epochs is 0; it must be at least 1"),
         ({"patience": 2, "validation": 0}, "patience needs validation, which is 0"),
-        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs"),
+        ({"train.warm_up": 30}, "train.warm_up is 30, more than train.epochs, 20; choose"),
         ({"method": "bme"}, "method: method 'bme' is unknown; the nearest is 'bne'"),
         ({"options.distnace": 1}, "options.distnace: method 'bne' has no option 'distnace'; the"),
         ({"options.mix": "logit"}, "options.mix is 'logit'; it must be 'logits' or 'probabilities"),

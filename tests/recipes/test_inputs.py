@@ -66,7 +66,7 @@ def test_a_class_that_only_the_target_has_is_refused(tmp_path: Path, allow_gaps:
 @pytest.mark.parametrize("domain", ["art", "sketch"])
 def test_a_class_with_one_image_is_refused_by_its_name(tmp_path: Path, domain: str) -> None:
     write(tmp_path, *names("art photo sketch", "cat dog", 10), f"{domain}/elk/lone.png")
-    message = rf"^The class 'elk' has one image only, {domain}/elk/lone\.png; add images, or"
+    message = rf"^There is one image only of elk \({domain}/elk/lone\.png\); add images, or"
     with pytest.raises(DataError, match=message):
         check(open_images(tmp_path), allow_gaps=True)
 

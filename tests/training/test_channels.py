@@ -52,7 +52,7 @@ def test_arrays_are_resized_channel_by_channel(tmp_path: Path) -> None:
     ("array", "channels", "message"),
     [
         (np.zeros((4, 4, 5), np.uint8), 3, "x: the array has 5 channels; set channels to 5"),
-        (np.zeros((4, 4, 5), np.uint8), 4, "x: the image is 5, where channels is 4"),
+        (np.zeros((4, 4, 5), np.uint8), 4, "x: the image has 5 channels, where channels is 4"),
         (np.zeros((4, 4, 3), np.float32), 3, "x: signed, 32-bit or float values"),
         (np.zeros((4,), np.uint8), 3, r"x: the array has shape \(4,\)"),
         (np.array([[{}]]), 3, r"x: the array has shape \(1, 1\) and type object"),

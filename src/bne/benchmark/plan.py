@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.reference import SUMMARIES, find_table
 from bne.data.benchmarks import find_benchmark
 from bne.errors import SettingsError, did_you_mean
+from bne.recipes.checks import check_settings
 from bne.recipes.files import Row, load_experiment
-from bne.recipes.inputs import settled
+from bne.recipes.inputs import Inputs, settled
 from bne.training.environment import weights_sha256
 from bne.training.identity import Identity, images_digest, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
     from typing import TypeVar
 
     from bne.benchmark.records import Record
@@ -204,6 +206,29 @@ def plan(
     return [
         replace(start, recipe=replace(start.recipe, target=target, seed=seed))
         for seed, start, target in product(range(seeds), starts, experiment.targets)
+    ]
+
+
+def check_runs(
+    items: Sequence[Item], images: ImageSet, split_file: Path | None, *, allow_gaps: bool
+) -> list[Inputs]:
+    """Finds what is wrong with any of the runs before the first one starts.
+
+    Args:
+        items: the runs.
+        images: that they are for.
+        split_file: the official split, if there is one.
+        allow_gaps: whether source domains may lack classes that others have.
+
+    Raises:
+        SettingsError: A setting is impossible, or does not fit the images.
+        DataError: The images cannot be trained on.
+    """
+    for row in {item.row: item for item in items}.values():
+        check_settings(row.recipe)
+    return [
+        Inputs.of(item.recipe, images, split_file, allow_gaps=allow_gaps)
+        for item in {(item.row, item.target): item for item in items}.values()
     ]
 
 

@@ -283,7 +283,7 @@ def benchmark(
     failed.
     """
     from bne.benchmark.execute import Job
-    from bne.benchmark.plan import choose, estimate, official_by_records, plan
+    from bne.benchmark.plan import check_runs, choose, estimate, official_by_records, plan
     from bne.benchmark.records import outdated, read
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
@@ -332,7 +332,7 @@ def benchmark(
         )
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
     seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
-    inputs = runs.check(left, images, split_file, allow_gaps=allow_gaps) if images else []
+    inputs = check_runs(left, images, split_file, allow_gaps=allow_gaps) if images else []
     if images and split_file and any(one.recipe.validation == "official" for one in inputs):
         check_rows(images, split_file)
     if dry_run:

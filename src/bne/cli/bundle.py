@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -64,6 +64,7 @@ def bundle(
     """
     from bne import api
     from bne.deploy.bundle import write
+    from bne.deploy.expecting import expecting
     from bne.words import readable_size
 
     common.check_file(file, "FILE")
@@ -80,7 +81,7 @@ def bundle(
     model = api.load(run, where, lean=lean, mix=mix, nearest=nearest, layers=layers)
     info = _measured(model, run, data, cache, points, thumbnails) if data else model.info
     if records:
-        info = replace(info, expected=_expected(info, records))
+        info = expecting(info, records)
     write(file, model.engine.method, info)
     images = info.calibration.images
     told = f"calibrated on {images} held-out images" if images else "not calibrated"
@@ -88,28 +89,6 @@ def bundle(
     typer.echo(f"{file}: {info.method}, {len(info.classes)} classes, {told}, {size}.")
     if info.expected:
         typer.echo(info.expected["sentence"])
-
-
-def _expected(info: "Manifest", file: Path) -> "dict[str, Any]":
-    """What records of the model's settings tell of new domains."""
-    from bne.benchmark.expectation import expected_of
-    from bne.benchmark.records import read
-    from bne.errors import DataError
-    from bne.recipes.schema import checked, to_recipe
-    from bne.training.identity import settings_of
-
-    if not file.exists():
-        raise DataError(f"--records {file}: there is no such file; bne benchmark writes it.")
-    found = None
-    if info.recipe.get("lean") in ("auto", 0):  # at which shares runs are recorded
-        settings = settings_of(to_recipe(checked(info.recipe)))
-        found = expected_of(settings, info.domains, read(file), leans=bool(info.lean))
-    if found is None:
-        raise DataError(
-            f"{file} has no runs of the model's settings that leave out each of its domains; make "
-            "them with bne benchmark, by the same recipe and settings."
-        )
-    return found.to_dict()
 
 
 def _measured(

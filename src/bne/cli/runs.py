@@ -87,21 +87,6 @@ def choose_cluster(
     return Cluster(address, gpus_per_run or 1.0)
 
 
-def check(
-    items: "Sequence[Item]", images: "ImageSet", split_file: Path | None, *, allow_gaps: bool
-) -> "list[Inputs]":
-    """Finds what is wrong with any of the runs before the first one starts."""
-    from bne.recipes.checks import check_settings
-    from bne.recipes.inputs import Inputs
-
-    for row in {item.row: item for item in items}.values():
-        check_settings(row.recipe)
-    return [
-        Inputs.of(item.recipe, images, split_file, allow_gaps=allow_gaps)
-        for item in {(item.row, item.target): item for item in items}.values()
-    ]
-
-
 def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | None) -> str:
     """How much there is to do, in a sentence.
 
@@ -159,6 +144,7 @@ def carry_out(
     from rich.console import Console
 
     from bne.benchmark.execute import execute
+    from bne.benchmark.plan import check_runs
     from bne.benchmark.ray import execute_on_ray
     from bne.training.listeners import ShareDone
 
@@ -173,7 +159,7 @@ def carry_out(
             )
             readable = prepared.images
     if len(readable) < len(images):
-        inputs = check(items, readable, split_file, allow_gaps=job.allow_gaps)
+        inputs = check_runs(items, readable, split_file, allow_gaps=job.allow_gaps)
     common.show_notes(inputs)
     for held_out in dict.fromkeys(one.split_by for one in inputs):
         typer.echo(f"Held out for validation: source images, {held_out}.", err=True)
@@ -237,7 +223,7 @@ def carry_out_plan(
     as_json: bool,
 ) -> None:
     """Carries out the runs of a file, as far as they are not recorded."""
-    from bne.benchmark.plan import estimate
+    from bne.benchmark.plan import check_runs, estimate
     from bne.benchmark.plan_file import for_this_machine, read_plan
     from bne.benchmark.records import read
     from bne.benchmark.tables import find_records
@@ -249,7 +235,7 @@ def carry_out_plan(
     items, known = for_this_machine(planned, images, weights), read(job.records)
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     seconds = estimate(left, known)
-    inputs = check(left, images, split_file, allow_gaps=job.allow_gaps)
+    inputs = check_runs(left, images, split_file, allow_gaps=job.allow_gaps)
     if dry_run:
         return show_plan(items, left, seconds, as_json)
     common.check_folder(job.out, job.data)

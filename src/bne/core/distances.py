@@ -140,6 +140,9 @@ def nearness(distances: Tensor) -> Tensor:
 MANY = 64
 """Points beyond which distances are found by a matrix product."""
 
+BLOCK = 256
+"""Points to compare at a time: to copy those of a thousand domains takes as much as a network."""
+
 
 def _euclidean(a: Embedding, b: Embedding) -> Tensor:
     """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
@@ -153,13 +156,16 @@ def _euclidean(a: Embedding, b: Embedding) -> Tensor:
 
 
 def _squares(a: Embedding, b: Embedding) -> Tensor:
-    """`_euclidean`, squared, by matrix products."""
-    square = _products(a.mean, b.mean) + _products(a.std, b.std)
+    """`_euclidean`, squared, by matrix products, for some of many points at a time."""
+    parts = zip(b.mean.split(BLOCK), b.var.split(BLOCK), strict=True)
+    points = [Embedding(mean, var, b.layers, b.channels) for mean, var in parts]
+    squares = [_products(a.mean, some.mean) + _products(a.std, some.std) for some in points]
+    square = torch.cat(squares, dim=1)
     return square.clamp_min(torch.finfo(square.dtype).tiny)
 
 
 def _products(one: Tensor, other: Tensor) -> Tensor:
-    """Squared distances between (N, D) and (K, D), (N, K), with few copies of the K points."""
+    """Squared distances between (N, D) and (K, D), (N, K)."""
     # From the middle, so that few digits cancel: only points that almost coincide lose some.
     middle = other.mean(0)
     one, other = one - middle, other - middle

@@ -149,13 +149,13 @@ class DomainBatchNorm(nn.Module):
         """Mean and second moment averaged over the central domains, (1, C); None without any."""
         if self.population is None:
             return None
-        population = Moments(*(statistic[: self.central] for statistic in self.population))
         # Pooled as differences from the first domain, so that equal domains give back their
         # statistics to the last bit.
-        differences = Moments(*(statistic - statistic[0] for statistic in population))
-        even = torch.full_like(population.mean[:, 0], 1 / self.central)
-        pooled = combine(differences, even)
-        return Moments(*((p + s[0])[None] for p, s in zip(pooled, population, strict=True)))
+        first = Moments(*(statistic[:1] for statistic in self.population))
+        mean, var = (s[: self.central] - f for s, f in zip(self.population, first, strict=True))
+        shift = mean.mean(0, keepdim=True)
+        within, between = var.mean(0), (mean - shift).square().mean(0)
+        return Moments(first.mean + shift, first.var + (within + between))
 
     def lean(self, share: float) -> None:
         """Lets images lean on their own statistics in evaluation, by a share from 0 to 1."""

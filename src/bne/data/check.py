@@ -28,6 +28,7 @@ from bne.data.splits import (
     official,
     official_split,
     published,
+    single,
 )
 from bne.data.values import Tally, Values
 from bne.errors import DataError
@@ -168,7 +169,7 @@ def check(
     if duplicates or near:
         held_out = _held_out(images, split_file, groups or groups_of(images))
     notes = (
-        *_single(counts),
+        *_once(images, counts),
         *_harmless(duplicates),
         *_alike(duplicates, near, held_out),
         *tally.notes(window if not clipped else None),
@@ -251,22 +252,25 @@ def _compare_domains(images: ImageSet, counts: dict[str, dict[str, int]]) -> Ite
         yield f"There is one domain only, {images.domains[0]}; add at least one to generalize to."
     if len(images.classes) < 2:
         yield f"There is one class only, {images.classes[0]}; add at least one to tell it from."
+    if found := single(images):
+        yield found
     for domain in images.domains:
         absent = [name for name, by_domain in counts.items() if not by_domain[domain]]
         if absent:
             yield f"{domain}: without images of {listed(absent)}, which other domains have."
 
 
-def _single(counts: dict[str, dict[str, int]]) -> Iterator[str]:
-    """Classes of which a domain has one image: it cannot be both learned and tested."""
-    single = [
+def _once(images: ImageSet, counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    """Classes of which a domain has one image that may train, though others have more."""
+    used = tuple(file for file in images.files if file.part != APART)
+    once = [
         f"{domain} has one of {name}"
-        for name, by_domain in counts.items()
+        for name, by_domain in _count(replace(images, files=used)).items()
         for domain, count in by_domain.items()
-        if count == 1
+        if count == 1 < sum(counts[name].values())
     ]
-    if single:
-        yield f"Single images train, and none validates: {listed(single)}; add images."
+    if once:
+        yield f"Single images train, and none validates: {listed(once)}; add images."
 
 
 def _compare_declaration(

@@ -165,9 +165,9 @@ def resized(image: Picture, name: str, way: Way) -> NDArray[np.uint8]:
     elif way.channels != 3:
         shape = image.array.shape[2:] if isinstance(image, Values) else ()
         if not isinstance(image, Values) or shape != (way.channels,):
-            found = shape[0] if shape else "gray or color"
+            found = f"has {shape[0]} channels" if shape else "is gray or color"
             raise DataError(
-                f"{name}: the image is {found}, where channels is {way.channels}; save it as an "
+                f"{name}: the image {found}, where channels is {way.channels}; save it as an "
                 f".npy array of (height, width, {way.channels}), or change channels."
             )
         array = image.to_8_bits(way.window)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from bne.data.layouts import TRAIN, VALIDATION
 from bne.data.tables import read_rows
 from bne.errors import DataError, SettingsError
-from bne.words import counted
+from bne.words import counted, listed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,6 +41,16 @@ class Split:
 
     train: tuple[int, ...]
     validation: tuple[int, ...]
+
+
+def single(images: ImageSet) -> str | None:
+    """What is wrong with classes of one image, which cannot be both learned and tested, if any."""
+    counts = Counter(images.labels)
+    alone = [file for file in images.files if counts[file.label] == 1]
+    if not alone:
+        return None
+    names = listed(f"{images.classes[file.label]} ({file.name})" for file in alone)
+    return f"There is one image only of {names}; add images, or remove the class."
 
 
 def hold_out(

@@ -152,6 +152,20 @@ class Classifier:
 
         return self._like(forget(self.engine, self.info, name))
 
+    def expecting(self, records: str | os.PathLike[str]) -> Classifier:
+        """A copy that also tells what to expect at a new domain: `bne bundle --records`.
+
+        Args:
+            records: file of runs with the same settings, each without one of the model's domains,
+                as `bne.compare` leaves it.
+
+        Raises:
+            DataError: There is no such file, or it lacks such runs.
+        """
+        from bne.deploy.expecting import expecting
+
+        return self._like(bundle.Bundle(self.engine.method, expecting(self.info, Path(records))))
+
     def monitor(self, *, window: int = 64, alarm: float = 0.01) -> Watch:
         """A watch over new images, which tells when they come from a domain not known.
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import nn
 
 from bne.errors import SettingsError, require
-from bne.models.registry import Backbone, Preprocessing, StateDict, find
+from bne.models.registry import Backbone, Preprocessing, StateDict, find, terms_of
 from bne.models.weights import read_weights
 
 _logger = logging.getLogger(__name__)
@@ -51,8 +51,8 @@ def build(
             timm, ``"timm/efficientnet_lite0"``, if need be with a tag of its weights.
         num_classes: Number of logits.
         weights: ``"torchvision"`` (its ImageNet weights, version 1) or ``"timm"`` to download
-            those of the library the network comes from; or a ``.safetensors``, ``.pth``, ``.pt``
-            or ``.caffemodel`` file; or None for random weights.
+            those of the library the network comes from, whose license the log tells; or a
+            ``.safetensors``, ``.pth``, ``.pt`` or ``.caffemodel`` file; or None for random weights.
         channels: Of its images. If they are not 3, the first convolution is adapted as timm does
             it: for gray its weights are summed, for others repeated and scaled.
 
@@ -193,6 +193,7 @@ def _read(name: str, backbone: Backbone, weights: str | Path) -> StateDict:
             f"{weights} has no weights for {name}: give {' or '.join([*sources, 'a file'])}"
         )
     try:
+        _logger.info("%s", terms_of(name, str(weights)))
         return download()
     except (OSError, RuntimeError) as error:
         raise SettingsError(

@@ -58,7 +58,10 @@ def check_numbers(recipe: Recipe) -> None:
     if train.epochs < 1:
         raise SettingsError("train.epochs is 0; it must be at least 1.")
     if train.warm_up > train.epochs:
-        raise SettingsError(f"train.warm_up is {train.warm_up}, more than train.epochs.")
+        raise SettingsError(
+            f"train.warm_up is {train.warm_up}, more than train.epochs, {train.epochs}; choose "
+            "fewer warm-up epochs, as in warm_up=1."
+        )
     if recipe.patience is not None and not recipe.validation:
         raise SettingsError("patience needs validation, which is 0; hold some images out.")
     if recipe.shrinkage and not recipe.exact_statistics:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 from bne.data.decoding import range_of_training
 from bne.data.images import Way
 from bne.data.layouts import TRAIN
-from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official, published
+from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official, published, single
 from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.method import find
@@ -80,7 +79,8 @@ class Inputs:
         check_numbers(recipe)
         recipe = settled(recipe, official=split_file is not None or images.is_split)
         _check_domains(recipe, images)
-        _check_classes(images)
+        if found := single(images):
+            raise DataError(found)
         groups = groups_of(images, recipe.group)
         splits = split_sources(recipe, images, split_file, groups)
         for source, split in splits.items():
@@ -271,17 +271,6 @@ class Inputs:
                     "no source domain has an image to train on; remove the class, or add images to "
                     "a source."
                 )
-
-
-def _check_classes(images: ImageSet) -> None:
-    """Refuses a class of one image, which cannot be both learned and tested."""
-    for label, count in Counter(images.labels).items():
-        if count == 1:
-            name = next(file.name for file in images.files if file.label == label)
-            raise DataError(
-                f"The class {images.classes[label]!r} has one image only, {name}; add images, or "
-                "remove the class."
-            )
 
 
 def _check_domains(recipe: Recipe, images: ImageSet) -> None:

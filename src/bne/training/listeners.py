@@ -159,7 +159,7 @@ class ProgressLines(Listener):
         self._start, self._pace = start, RunPace(start, self._clock)
         counts = Counter(cost.stage for cost in self._pace.costs)
         told = (f"{stage} {counted(count, 'epoch')}" for stage, count in counts.items())
-        self._print(f"Training: {', '.join(told)}, {start.steps_per_epoch} steps each.")
+        self._print(f"Training: {', '.join(told)}, {counted(start.steps_per_epoch, 'step')} each.")
 
     def finished_epoch(self, epoch: Epoch) -> None:
         """Prints the line."""
