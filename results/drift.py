@@ -31,7 +31,7 @@ from bne.data.feed import Feed
 from bne.data.sources import open_images
 from bne.data.splits import official_split
 from bne.deploy.engine import Engine
-from bne.deploy.monitor import Known
+from bne.deploy.monitor import known_domains
 from bne.deploy.reference import Reference
 from bne.training.folder import held_out_images, read_training
 from bne.training.model_folder import load_model
@@ -111,9 +111,9 @@ def look(run: Path, data: Path, device: str, cache: Path | None, most: int | Non
 def ours(looks: Looks, halves: Mapping[str, Rows]) -> Test:
     """The test of `bne monitor`."""
     made = Reference.of({name: looks.points[own] for name, own in halves.items()}, {})
-    known = [Known(np.asarray(own)) for own in made.vectors.values()]
+    known = known_domains({name: np.asarray(own) for name, own in made.vectors.items()})
     vectors = made.place(looks.points)
-    return lambda window: max(own.window_p_value(vectors[window]) for own in known)
+    return lambda window: max(own.window_p_value(vectors[window]) for own in known.values())
 
 
 def mmd(looks: Looks, halves: Mapping[str, Rows], permutations: int = 100) -> Test:

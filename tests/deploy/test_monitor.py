@@ -14,7 +14,7 @@ from scipy import stats
 import bne
 from bne.deploy.answers import Answers, Calibration, Seen
 from bne.deploy.engine import FLAT
-from bne.deploy.monitor import Known, Watch, summary
+from bne.deploy.monitor import Known, Watch, known_domains, summary
 from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.reference import AXES, PER_AXIS, Reference
 from bne.deploy.times import sort_by_time
@@ -30,6 +30,11 @@ def vectors(domain: str, count: int, rng: np.random.Generator, shift: float = 0.
     """Skewed and correlated, as logarithms of distances are."""
     noise = (rng.gamma(4.0, size=(count, 3)) - 4) / 2
     return np.array(CENTRES[domain]) + shift + noise @ MIX
+
+
+def alone(own: np.ndarray) -> Known:
+    """What is usual in a domain beside which there is no other."""
+    return known_domains({"art": own})["art"]
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +57,7 @@ def answers(known, own: np.ndarray) -> Answers:
 
 def test_p_values_are_hotellings_where_the_domain_is_known_well() -> None:
     rng = np.random.default_rng(1)
-    many = Known(rng.normal(size=(200_000, 3)) @ MIX)
+    many = alone(rng.normal(size=(200_000, 3)) @ MIX)
     assert many.margin < 0.01
     for size, shift in ((16, 0.6), (64, 0.3), (64, 0.0)):
         window = (rng.normal(size=(size, 3)) + shift) @ MIX
@@ -68,7 +73,7 @@ def test_windows_of_known_domains_alarm_as_seldom_as_stated(size: int) -> None:
     rng = np.random.default_rng(2)
     over = 0
     for _ in range(100):
-        own = Known(vectors("art", 80, rng))
+        own = alone(vectors("art", 80, rng))
         windows = vectors("art", 200 * size, rng).reshape(200, size, 3)
         found = [own.window_p_value(window) for window in windows]
         over += np.mean(np.array(found) < 0.01) > 0.01
@@ -126,7 +131,7 @@ def test_what_cannot_be_watched_is_one_sentence(known, runs: Runs) -> None:
         (known, {"alarm": 0.0}, "between 0 and 1"),
         (replace(known, calibration=Calibration()), {}, "bundle --data"),
         (replace(known, distance=None), {}, "measures no distances"),
-        (bne.load(runs["bne"], "cpu").info, {}, "fewer than 4 held-out"),
+        (bne.load(runs["bne"], "cpu").info, {}, "4 held-out images"),
     ):
         with pytest.raises(SettingsError, match=words):
             Watch(model, **options)
@@ -153,19 +158,50 @@ def test_vectors_are_principal_components() -> None:
     points = rng.normal(size=(130, 40)) @ rng.normal(size=(40, 400)) + 3
     points[:, 7] = 0.5
     made = Reference.of({"art": points[:70], "photo": points[70:]}, {"art": 1.0})
-    assert len(made.origin) == min(AXES, 60 // PER_AXIS)
+    assert len(made.origin) == min(AXES, 130 // PER_AXIS)
     values = StandardScaler().fit_transform(points)
     expected = PCA(len(made.origin), svd_solver="full").fit_transform(values)
     found = np.concatenate([*made.vectors.values()])
     np.testing.assert_allclose(np.abs(found[:, :-1]), np.abs(expected), rtol=1e-2, atol=2e-2)
-    np.testing.assert_allclose(np.exp(found[:, -1]), np.linalg.norm(values, axis=1), rtol=1e-3)
-    np.testing.assert_allclose(made.place(points), found, atol=1e-4)
+    placed = made.place(points)
+    np.testing.assert_allclose(placed[:, :-1], found[:, :-1], atol=1e-4)
+    np.testing.assert_allclose(np.exp(placed[:, -1]), np.linalg.norm(values, axis=1), rtol=1e-3)
+    live = np.delete(points, 7, 1)
+    for number in range(0, 130, 10):  # as if it were a new one
+        scaler = StandardScaler().fit(np.delete(live, number, 0))
+        apart = np.linalg.norm(scaler.transform(live[number : number + 1]))
+        assert np.exp(found[number, -1]) == pytest.approx(apart, rel=1e-3)
     old = replace(made, channels=None)  # a file from before
     np.testing.assert_allclose(old.place(points), found[:, :-1], atol=1e-4)
     assert (made.numbers, old.numbers) == (len(found[0]), len(found[0]) - 1)
     few = Reference.of({"art": points[:17]}, {})
-    assert len(few.origin) == 3
+    assert len(few.origin) == 2
     assert Reference(**json.loads(json.dumps(asdict(few)))) == few
+
+
+@pytest.mark.parametrize("count", [20, 60])
+def test_few_held_out_images_of_many_channels_raise_no_alarms(count: int) -> None:
+    """Their own mean and scale suit them better than any new image of the same domain."""
+    rng = np.random.default_rng(8)
+    alarms = []
+    for _ in range(20):
+        made = Reference.of({"art": rng.normal(size=(count, 2000))}, {})
+        own = alone(np.asarray(made.vectors["art"]))
+        alarms.append(own.window_p_value(made.place(rng.normal(size=(64, 2000)))) < 0.01)
+    assert sum(alarms) <= 1
+
+
+def test_a_small_domain_is_known_by_the_spread_of_all() -> None:
+    """Its own images are fewer than a vector has numbers."""
+    rng = np.random.default_rng(9)
+    mix = np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    many, few = rng.normal(size=(300, 12)) @ mix, rng.normal(size=(10, 12)) @ mix + 4
+    found = known_domains({"many": many, "few": few, "left out": few[:7]})
+    assert set(found) == {"many", "few"}
+    window = rng.normal(size=(64, 12)) @ mix
+    assert found["few"].window_p_value(window + 4) > 0.01
+    assert found["many"].window_p_value(window + 4) < 1e-6
+    assert known_domains({"few": few}) == {}
 
 
 def test_a_domain_off_the_axes_alarms() -> None:
@@ -180,10 +216,10 @@ def test_a_domain_off_the_axes_alarms() -> None:
     mixing = np.linalg.qr(rng.normal(size=(300, 300)))[0]
     made = Reference.of({"art": points(120)}, {})
     vectors = np.asarray(made.vectors["art"])
-    window = made.place(points(64, elsewhere=1.0))
-    assert Known(vectors).window_p_value(window) < 1e-3
-    assert Known(vectors[:, :-1]).window_p_value(window[:, :-1]) > 0.01
-    assert Known(vectors).window_p_value(made.place(points(64))) > 0.01
+    window = made.place(points(64, elsewhere=1.5))
+    assert alone(vectors).window_p_value(window) < 0.01
+    assert alone(vectors[:, :-1]).window_p_value(window[:, :-1]) > 0.01
+    assert alone(vectors).window_p_value(made.place(points(64))) > 0.01
 
 
 def test_what_was_enrolled_is_known_from_then_on(runs: Runs) -> None:

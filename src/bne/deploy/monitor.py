@@ -7,10 +7,12 @@ a mean come from it? Only if no domain could have given it, the window alarms, s
 largest of all domains. Single images far out count no more than others: in units of the domain's
 spread, vectors end at `LIMIT`.
 
-The test is Hotelling's, with room for what a finite number of held-out images leaves unknown: the
-true mean of the domain lies within a margin of theirs, with `CONFIDENCE`. The p-value is that of
-the worst mean within it, by the noncentral F distribution. So with that confidence over the draw of
-held-out images, windows of known images alarm no more often than stated.
+The test is Hotelling's. How vectors vary around their domain's mean is learned from all domains
+together, since one alone seldom has enough images for it. There is room for what a finite number of
+held-out images leaves unknown: the true mean of the domain lies within a margin of theirs, with
+`CONFIDENCE`. The p-value is that of the worst mean within it, by the noncentral F distribution. So
+with that confidence over the draw of held-out images, windows of known images alarm no more often
+than stated.
 
 This file needs NumPy and SciPy alone.
 """
@@ -27,7 +29,7 @@ from bne.errors import DataError, SettingsError
 from bne.words import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from bne.deploy.answers import Answers
@@ -36,44 +38,53 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.999
 LIMIT = 3.0  # robust standard deviations
-SPARE = 2  # held-out images beyond the length of a vector that a covariance needs
+FEWEST = 8  # held-out images that tell a domain's middle and spread
 SMALLEST = 8  # images of a last window that is not full
 
 
 class Known:
-    """What is usual in one domain.
+    """What is usual in one domain; `known_domains` makes it.
 
     Args:
-        vectors: (n, P), of held-out images; n is at least P + `SPARE`.
+        vectors: (n, P), of held-out images.
     """
 
     def __init__(self, vectors: Floats) -> None:
-        from scipy.special import fdtri  # type: ignore[import-untyped]
-
         self.images: int = vectors.shape[0]
         self.axes: int = vectors.shape[1]
         self._middle = np.median(vectors, 0)
         self._scale = 1.4826 * np.median(np.abs(vectors - self._middle), 0) + 1e-6
-        own = self.limited(vectors)
-        self.mean = own.mean(0)
-        covariance = np.cov(own, rowvar=False).reshape(self.axes, self.axes)
+        self.vectors = vectors
+        self.mean = self.limited(vectors).mean(0)
+
+    def learn(self, covariance: Floats, images: int, domains: int) -> None:
+        """Takes how vectors vary around the mean of their domain.
+
+        Args:
+            covariance: (P, P), of `limited` vectors.
+            images: of which it was learned.
+            domains: of these images.
+        """
+        from scipy.special import fdtri  # type: ignore[import-untyped]
+
         # An axis that hardly varies must not decide by rounding.
         ridge = 1e-4 * np.trace(covariance) / self.axes + 1e-8
         self.precision = np.linalg.inv(covariance + ridge * np.eye(self.axes))
+        self._learned = images - domains
         spread = self._hotelling(1) * fdtri(*self._freedom, CONFIDENCE)
         self.margin = float(np.sqrt(spread / self.images))
         # Mean and covariance fit their own images better than new ones, on average by this much.
-        optimism = (self.images + 1) / max(1, self.images - self.axes - 2)
-        self.scores = np.sort(self._scores(vectors)) * optimism**0.5
+        optimism = (1 + 1 / self.images) * images / max(1, self._learned - self.axes - 1)
+        self.scores = np.sort(self._scores(self.vectors)) * optimism**0.5
 
     @property
     def _freedom(self) -> tuple[int, int]:
-        return self.axes, self.images - self.axes
+        return self.axes, self._learned - self.axes + 1
 
     def _hotelling(self, value: float) -> float:
         """T² from F."""
-        n, k = self.images, self.axes
-        return value * k * (n - 1) / (n - k)
+        first, second = self._freedom
+        return value * first * self._learned / second
 
     def limited(self, vectors: Floats) -> Floats:
         """Vectors, (N, P), in units of the domain's spread, none of them far out."""
@@ -107,6 +118,26 @@ class Known:
         below = np.searchsorted(self.scores, self._scores(vectors), side="left")
         found: Floats = (1 + self.images - below) / (1 + self.images)
         return found
+
+
+def known_domains(vectors: Mapping[str, Floats]) -> dict[str, Known]:
+    """What is usual in each domain that has enough held-out images.
+
+    Args:
+        vectors: (n, P) by domain, of its held-out images.
+
+    Returns:
+        None of them if all their images together are too few.
+    """
+    found = {name: Known(own) for name, own in vectors.items() if len(own) >= FEWEST}
+    own = [one.limited(one.vectors) - one.mean for one in found.values()]
+    images = sum(map(len, own))
+    if not own or images - len(own) <= own[0].shape[1]:
+        return {}
+    covariance = sum(apart.T @ apart for apart in own) / (images - len(own))
+    for one in found.values():
+        one.learn(covariance, images, len(own))
+    return found
 
 
 @dataclass(frozen=True)
@@ -197,14 +228,14 @@ class Watch:
         self._predict, self._names = predict, model.branches
         self._reference = _reference(model)
         vectors = {name: np.asarray(own) for name, own in self._reference.vectors.items()}
-        enough = self._reference.numbers + SPARE
-        self._known = {name: Known(own) for name, own in vectors.items() if len(own) >= enough}
+        self._known = known_domains(vectors)
         self.domains = tuple(self._known)
         self.left_out = tuple(name for name in vectors if name not in self._known)
         if not self._known:
+            kept = counted(sum(map(len, vectors.values())), "held-out image")
             raise SettingsError(
-                f"Each domain has fewer than {enough} held-out images, too few to tell what is "
-                "usual; train with a larger validation share."
+                f"The model keeps {kept}, too few to tell what is usual; train with a larger "
+                "validation share."
             )
         self._waiting: list[tuple[Floats, Floats, datetime | None]] = []
         self._tested = 0  # images

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 MOST, IN_ALL = 300, 3000  # images of each domain, and of all
 DIGITS = 4  # decimals
-AXES, PER_AXIS = 12, 5  # principal axes, and images of the smallest domain that each needs
+AXES, PER_AXIS = 30, 8  # principal axes, and images that each needs
 DEAD = 1e-6  # spread of a channel below which it tells nothing
+LEAST = 1e-3  # share of a channel's variance that is left without an image
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Reference:
             scale; float16, in base64.
         origin: (P,), where the images' mean lies along them.
         vectors: (n, P + 1) by domain, where its images lie along them, and the logarithm of their
-            distance from the mean, each channel to its own scale; (n, P) without `channels`.
+            distance from the mean, each channel to its own scale, as if the image were a new one;
+            (n, P) without `channels`.
         usual: by domain that images are weighed by, the mean logarithm of the distance of those
             images that lie nearest to it.
         channels: (2, D), the channels' means and what they are multiplied by, 0 for those that
@@ -62,7 +64,7 @@ class Reference:
         mean, scale = every.mean(0), every.std(0)
         times = np.where(scale > DEAD, 1 / np.maximum(scale, DEAD), 0)
         apart = (every - mean) * times
-        count = int(np.clip(min(map(len, points.values())) // PER_AXIS, 1, AXES))
+        count = int(np.clip(len(every) // PER_AXIS, 1, AXES))
         # Of far more channels than images, by the images' inner products.
         values, sides = np.linalg.eigh(apart @ apart.T)
         largest = np.argsort(values)[::-1][:count]
@@ -70,7 +72,10 @@ class Reference:
         axes = ((apart.T @ sides[:, largest] / length).T * times).astype("<f2")
         origin = (axes.astype(np.float64) @ mean).round(DIGITS).tolist()
         found = cls(_text(axes), origin, {}, usual, _text(np.stack([mean, times]).astype("<f4")))
-        return replace(found, vectors={name: found._kept(own) for name, own in points.items()})
+        own = found.place(every)
+        own[:, -1] = logarithms(_left_out(apart))
+        parts = np.split(own.round(DIGITS), np.cumsum([*map(len, points.values())])[:-1])
+        return replace(found, vectors={k: o.tolist() for k, o in zip(points, parts, strict=True)})
 
     @property
     def numbers(self) -> int:
@@ -107,9 +112,26 @@ class Reference:
         usual = {key: own for key, own in self.usual.items() if key != name}
         return replace(self, vectors=vectors, usual=usual)
 
-    def _kept(self, points: Floats) -> list[list[float]]:
-        found: list[list[float]] = self.place(points).round(DIGITS).tolist()
-        return found
+
+def _left_out(apart: Floats) -> Floats:
+    """(N,), how far points lie from a mean and in a scale that were learned without them.
+
+    Of far more channels than images, the images' own mean and scale suit them too well: new images
+    of the same domain would all seem to lie farther away.
+
+    Args:
+        apart: (N, D), from the mean of all, each channel to its own scale, or 0.
+    """
+    images = len(apart)
+    if images == 1:
+        return np.linalg.norm(apart, axis=1)
+    share = images / (images - 1)
+    found = []
+    for row in apart:
+        squares = share * row**2
+        rest = np.maximum((images - squares) / (images - 1), LEAST)
+        found.append(share * (squares / rest).sum())
+    return np.sqrt(found)
 
 
 def _text(numbers: Floats) -> str:
