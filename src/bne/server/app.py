@@ -14,7 +14,6 @@ from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from bne import __version__
 from bne.data.images import MAX_PIXELS
@@ -259,10 +258,7 @@ class Server:
         model, headers, asked = self._model(), request.headers, parameters(request)
         with self._uploads.room() as own:
             announced = headers.get("content-length")
-            try:
-                body = await self._uploads.read(request.stream(), announced, own)
-            except ClientDisconnect:
-                raise RefusedError(408, "The client has gone.") from None
+            body = await self._uploads.read(request.receive, announced, own)
             images = images_of(body, headers.get("content-type", ""), self.limits.images)
             del body
             work = Work(
@@ -298,16 +294,19 @@ class Server:
 
     async def _answered(self, work: Work) -> None:
         assert self._batcher
+        # A timer, since the timeouts of asyncio cost three times as much.
+        limit = asyncio.get_running_loop().call_later(self.limits.seconds, _end, work, False)
+        answered = False
         try:
             self._batcher.submit(work)
-            async with asyncio.timeout(self.limits.seconds):
-                await work.waiter
+            answered = await work.waiter
         except FullError:
             raise busy("Too many images are waiting; try again.") from None
-        except TimeoutError:
-            raise busy("The answer took too long; try again.") from None
         finally:
-            work.dropped = not work.waiter.done() or work.waiter.cancelled()
+            limit.cancel()
+            work.dropped = not answered
+        if not answered:
+            raise busy("The answer took too long; try again.")
 
     async def domains(self) -> dict[str, Any]:
         """What the model knows: its classes and domains, and a map of them."""
@@ -462,8 +461,12 @@ def _call(loop: asyncio.AbstractEventLoop, works: list[Work]) -> None:
 
 def _finish(works: list[Work]) -> None:
     for work in works:
-        if not work.waiter.done():
-            work.waiter.set_result(None)
+        _end(work, answered=True)
+
+
+def _end(work: Work, answered: bool) -> None:
+    if not work.waiter.done():
+        work.waiter.set_result(answered)
 
 
 def _of(bad: int, all_images: int) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter as Count
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -62,6 +64,9 @@ class Metrics:
         self.swap_failures = self._make(
             Counter, "model_swap_failures", "New model files that could not be loaded."
         )
+        self._of = cache(
+            lambda path, code: (self._requests.labels(path, code), self._seconds.labels(path))
+        )
         queue = self._make(Gauge, "queue_images", "Images decoded, waiting or looked at.")
         queue.set_function(pending)
 
@@ -74,8 +79,9 @@ class Metrics:
 
     def answered(self, path: str, code: int, seconds: float) -> None:
         """Counts an answer."""
-        self._requests.labels(path, code).inc()
-        self._seconds.labels(path).observe(seconds)
+        number, times = self._of(path, code)
+        number.inc()
+        times.observe(seconds)
 
     def seen(self, found: list[Row], state: State | None = None) -> None:
         """Counts the images of a batch, and the windows that they complete."""
@@ -84,10 +90,11 @@ class Metrics:
             self._alarms.inc(window.alarm)
             self._p_value.set(window.p_value)
         self._batch.observe(len(found))
+        for name, count in Count(row["class"] for row in found).items():
+            self._classes.labels(name).inc(count)
+        for name, count in Count(row["nearest"] for row in found if "nearest" in row).items():
+            self._nearest.labels(name).inc(count)
         for row in found:
-            self._classes.labels(row["class"]).inc()
-            if "nearest" in row:
-                self._nearest.labels(row["nearest"]).inc()
             if "unusual" in row:
                 self._unusual.observe(row["unusual"])
 

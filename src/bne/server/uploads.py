@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, parse_options_header
 
 from bne.data.entries import printable
 from bne.server.batching import Image
 from bne.words import readable_size
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
 LONGEST = 200  # characters of a name that are told back
 
@@ -58,24 +61,29 @@ class Uploads:
             self.held -= own[0]
 
     async def read(
-        self, chunks: AsyncIterator[bytes], announced: str | None, own: list[int]
+        self, receive: Callable[[], Awaitable[Any]], announced: str | None, own: list[int]
     ) -> bytes:
         """A whole body.
 
         Args:
-            chunks: of the body.
+            receive: gives the messages of an ASGI server.
             announced: what the request says of its length.
             own: what `room` gave.
 
         Raises:
-            RefusedError: It is too long or too slow, or too much is held already.
+            RefusedError: It is too long or too slow, too much is held already, or the client left.
         """
         if announced and announced.isdecimal() and int(announced[:20]) > self._each:
             raise self._too_large()
         parts = []
         try:
             async with asyncio.timeout(self._seconds):
-                async for chunk in chunks:
+                more = True
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(408, "The client has gone.")
+                    chunk, more = message.get("body", b""), message.get("more_body", False)
                     own[0] += len(chunk)
                     self.held += len(chunk)
                     if own[0] > self._each:
@@ -108,8 +116,6 @@ def images_of(body: bytes, content_type: str, most: int) -> list[Image]:
     Raises:
         RefusedError: There is none, there are too many, or the form is damaged.
     """
-    from python_multipart.multipart import parse_options_header
-
     kind, options = parse_options_header(content_type)
     if kind != b"multipart/form-data":
         found = [Image("image", body)] if body else []
@@ -121,9 +127,6 @@ def images_of(body: bytes, content_type: str, most: int) -> list[Image]:
 
 
 def _files(body: bytes, boundary: bytes, most: int) -> list[Image]:
-    from python_multipart.exceptions import FormParserError
-    from python_multipart.multipart import MultipartParser, parse_options_header
-
     found: list[Image] = []
     headers: dict[bytes, bytes] = {}
     field, value, content = bytearray(), bytearray(), bytearray()
