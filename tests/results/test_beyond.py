@@ -119,6 +119,7 @@ def test_the_tables_of_watching_are_what_the_records_give() -> None:
     assert watch.page(text) == text
     lines = [json.loads(line) for line in (ROOT / "results" / "drift.jsonl").open()]
     key = ("MMD", 64, "photo")
+    lines = [one for one in lines if "pixels" in one]
     own = [one for one in lines if (one["test"], one["size"], one["target"]) == key]
     found = 100 * fmean(one["detected_equal"] / one["windows"] for one in own)
     (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| MMD | 64"))

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.999
 LIMIT = 3.0  # robust standard deviations
-FEWEST = 8  # held-out images that tell a domain's middle and spread
+FEWEST = 4  # held-out images that tell a domain's middle and spread
 SMALLEST = 8  # images of a last window that is not full
 
 
