@@ -45,7 +45,7 @@ class Limits:
         seconds: in which a request must arrive, and then be answered.
         batch: images that the network is shown together; None for what suits the device.
         delay: seconds that an image may wait for others.
-        threads: to decode and compute with; None for one per core.
+        threads: to decode with; None for one per core.
     """
 
     body: int = 32_000_000
