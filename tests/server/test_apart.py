@@ -1,5 +1,6 @@
 """A network in a process of its own: it says what one in this process says, and may be killed."""
 
+import json
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from bne.errors import BneError, DataError
 from bne.server import apart
 from bne.server.app import Limits, Server
 from bne.server.live import Live, Loaded
+from bne.server.told import Asked
 
 Runs = dict[str, Path]
 
@@ -21,27 +23,36 @@ def test_it_says_what_a_network_here_says(runs: Runs) -> None:
     file, mode = runs["bne"] / "model.bne", {"lean": 0.2}
     here, there = (load(file, "cpu", 1, **mode) for load in (Loaded.of, apart.load))
     assert (there.id, there.info) == (here.id, here.info)
-    assert (there.engine.way, there.engine.batch) == (here.engine.way, here.engine.batch)
-    assert there.engine.pid != os.getpid()
-    size = here.engine.way.size
+    assert (there.way, there.batch) == (here.way, here.batch)
+    assert there.pid != os.getpid()
+    size = here.way.size
     pixels = np.random.default_rng(0).integers(0, 255, (5, size, size, 3), np.uint8)
-    for places in (True, False):
-        for own, expected in zip(
-            there.engine(pixels, places=places), here.engine(pixels, places=places), strict=True
+
+    def begin(model, pixels, **asked):
+        count = len(pixels)
+        return model.begin(pixels, [str(n) for n in range(count)], [Asked(**asked)] * count)
+
+    for asked in ({"top": 2}, {"places": False}):
+        own, expected = (begin(model, pixels, **asked)() for model in (there, here))
+        assert (own.classes, own.nearest) == (expected.classes, expected.nearest)
+        assert own.unusual == pytest.approx(expected.unusual, abs=0.01)
+        for row, same in zip(
+            map(json.loads, own.rows), map(json.loads, expected.rows), strict=True
         ):
-            assert (own is None) == (expected is None)
-            if own is not None:
-                np.testing.assert_allclose(own, expected, rtol=1e-5)
+            assert list(row) == list(same)
+            assert (row["name"], row["class"]) == (same["name"], same["class"])
+            assert row["probability"] == pytest.approx(same["probability"], rel=1e-4)
+            assert row.get("distances") == pytest.approx(same.get("distances"), rel=1e-4)
     with pytest.raises(DataError, match="prepare them"):
-        there.engine(pixels[:, :, :, :2])
+        begin(there, pixels[:, :, :, :2])()
     with pytest.raises(RuntimeError, match="Traceback"):
-        there.engine(None)
-    assert len(there.engine(pixels[:1]).logits) == 1  # an error does not end it
+        there.begin(None, [], [])()
+    assert len(begin(there, pixels[:1])().rows) == 1  # an error does not end it
     questions = pixels[:2], pixels[:, :, :, :2], np.zeros((400, size, size, 3), np.uint8)
-    heard = [there.engine.begin(question) for question in questions]  # the last fills its pipe
+    heard = [begin(there, question) for question in questions]  # the last fills its pipe
     with pytest.raises(DataError, match="prepare them"):
         heard[1]()
-    assert [len(heard[n]().logits) for n in (2, 0)] == [400, 2]  # in any order
+    assert [len(heard[n]().rows) for n in (2, 0)] == [400, 2]  # in any order
 
 
 def test_errors_are_those_of_a_model_here(runs: Runs, tmp_path: Path) -> None:
@@ -58,12 +69,12 @@ def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: 
     data = next(runs["data"].glob("photo/cat/*.png")).read_bytes()
     live = Live(runs["bne"], "cpu", 1, load=apart.load)
     with TestClient(Server(live, Limits(threads=1)).app) as ask:
-        old = live.model.engine.pid
+        old = live.model.pid
         os.kill(old, signal.SIGTERM)  # which may be sent to all processes of a service
         assert ask.post("/predict", content=data).status_code == 200
         text = ask.get("/metrics").text
         os.kill(old, signal.SIGKILL)
-        while live.model.alive and live.model.engine.pid == old:
+        while live.model.alive and live.model.pid == old:
             time.sleep(0.01)
         codes = set()
         until = time.monotonic() + 60
@@ -74,7 +85,7 @@ def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: 
         assert codes <= {200, 503}
         assert 200 in codes
         assert ask.get("/readyz").status_code == 200
-        new = live.model.engine.pid
+        new = live.model.pid
     assert "bne_network_process_resident_memory_bytes" in text
     assert new != old
     del live.model

@@ -2,6 +2,7 @@
 
 import gc
 import io
+import json
 import threading
 import time
 import weakref
@@ -17,6 +18,7 @@ from bne.data.images import Way
 from bne.deploy.answers import Seen
 from bne.server.batching import Batcher, FullError, Image, Work
 from bne.server.live import Loaded
+from bne.server.told import Asked
 from tests.deploy.manifests import manifest
 
 
@@ -64,19 +66,19 @@ def kept():
 
     found.wait = wait
     options = {"batch": 4, "delay": 0.05, "capacity": 8, "pixels": 100, "threads": 2}
-    found.queue = Batcher(**options, done=done, seen=lambda rows, _: found.seen.append(rows))
+    found.queue = Batcher(**options, done=done, seen=found.seen.append)
     yield found
     found.queue.close()
 
 
 def ask(kept, model: Loaded, *values: int) -> Work:
-    work = Work(model, [picture(value) for value in values], top=1, places=True)
+    work = Work(model, [picture(value) for value in values], Asked())
     kept.queue.submit(work)
     return work
 
 
 def names(work: Work) -> list[str]:
-    return [row["class"] for row in work.rows]
+    return [json.loads(row)["class"] for row in work.rows]
 
 
 def test_images_of_several_requests_are_seen_together(kept) -> None:
@@ -94,35 +96,32 @@ def test_images_of_several_requests_are_seen_together(kept) -> None:
     assert [len(batch) for batch in network.batches] == [1, 4, 2]
     assert [names(work) for work in (first, *rest)] == [["b"], ["c", "d"], ["e"], ["f", "g", "h"]]
     assert kept.queue.pending == 0
-    assert [len(part) for part in kept.seen] == [1, 4, 2]
+    assert [len(told.rows) for told in kept.seen] == [1, 4, 2]
 
 
-class Elsewhere(Network):
+class Elsewhere(Loaded):
     """As one in a process of its own, which notes what it was handed."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.handed = []
-
-    def begin(self, pixels, *, places=True):
+    def begin(self, pixels, names, asked):
         self.handed.append(len(pixels))
-        return lambda: self(pixels, places=places)
+        return super().begin(pixels, names, asked)
 
 
 def test_a_full_batch_is_handed_over_while_the_last_is_looked_at(kept) -> None:
-    network = Elsewhere()
-    model = loaded(network)
+    network = Network()
+    model = Elsewhere("id", network, manifest(classes=tuple("abcdefghij")))
+    model.handed = []
     network.gate.clear()
     works = [ask(kept, model, 0, 1, 2, 3), ask(kept, model, 9, 5, 6), ask(kept, model, 7)]
     end = time.monotonic() + 20
-    while len(network.handed) < 2 and time.monotonic() < end:
+    while len(model.handed) < 2 and time.monotonic() < end:
         time.sleep(0.001)
-    assert (network.handed, network.batches) == ([4, 4], [])  # nothing is answered yet
+    assert (model.handed, network.batches) == ([4, 4], [])  # nothing is answered yet
     network.gate.set()
     kept.wait(3)
     assert [work.failed for work in works] == [False, True, False]
     assert (names(works[0]), names(works[2])) == (list("abcd"), ["h"])
-    assert network.handed[2:] == [1] * 4  # each again, alone, for the one that failed
+    assert model.handed[2:] == [1] * 4  # each again, alone, for the one that failed
 
 
 def test_more_than_there_is_room_for_is_refused_and_all_else_answered(kept) -> None:
@@ -165,7 +164,7 @@ def test_models_are_not_mixed(kept) -> None:
 
 def test_bad_images_are_told_and_the_others_not_looked_at(kept) -> None:
     network = Network()
-    work = Work(loaded(network), [picture(1), Image("x.png", b"no image")], 1, True)
+    work = Work(loaded(network), [picture(1), Image("x.png", b"no image")], Asked())
     kept.queue.submit(work)
     kept.wait(1)
     ((number, reason),) = work.problems
@@ -173,7 +172,7 @@ def test_bad_images_are_told_and_the_others_not_looked_at(kept) -> None:
     assert "x.png" in reason
     large = io.BytesIO()
     Pillow.new("L", (11, 10)).save(large, "PNG")
-    kept.queue.submit(Work(loaded(network), [Image("large", large.getvalue())], 1, True))
+    kept.queue.submit(Work(loaded(network), [Image("large", large.getvalue())], Asked()))
     kept.wait(2)
     assert "megapixels" in kept.done[1].problems[0][1]
     assert network.batches == []
@@ -191,7 +190,7 @@ def test_nothing_of_a_bad_image_stays_in_memory(kept, monkeypatch: pytest.Monkey
     monkeypatch.setattr(images, "of_pillow", broken)
     gc.disable()
     try:
-        work = Work(loaded(Network()), [picture(1)], 1, True)
+        work = Work(loaded(Network()), [picture(1)], Asked())
         kept.queue.submit(work)
         kept.wait(1)
         assert work.problems
@@ -224,6 +223,6 @@ def test_a_single_request_waits_for_nobody() -> None:
     done = threading.Event()
     options = {"batch": 4, "delay": 60, "capacity": 8, "pixels": 100, "threads": 1}
     queue = Batcher(**options, done=lambda works: done.set(), seen=lambda *_: None)
-    queue.submit(Work(loaded(Network()), [picture(1)], 1, True))
+    queue.submit(Work(loaded(Network()), [picture(1)], Asked()))
     assert done.wait(20)
     queue.close()

@@ -2,7 +2,7 @@
 
 Answering HTTP and decoding cost about as much as a small network. In one process they would take
 turns with it at the interpreter's lock, which each of its operations hands over; two processes keep
-two cores busy. Pixels go to the other process through a pipe, and what the network says comes back.
+two cores busy. Pixels go to the other process through a pipe, and answers come back as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bne.errors import BneError
 from bne.server.live import Loaded, look_at_black
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
     from typing import BinaryIO
 
@@ -31,32 +31,39 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bne.data.images import Way
-    from bne.deploy.answers import Seen
-    from bne.deploy.predict import Looks
+    from bne.deploy.manifest import Manifest
+    from bne.server.told import Asked, Told
 
 SMALL = 0.005
 """Seconds of one core for an image, below which a network is not spread over several cores."""
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
+"""Bytes in the words of glibc, so that a process keeps the memory of the last batch for the next.
+
+Otherwise some give it back each time, as the heap happens to lie, and then a small network takes up
+to half as long again.
+"""
 
 
-def load(path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
+def load(path: Path, device: str, threads: int | None, **mode: Any) -> Apart:
     """What `Loaded.of` reads, in a process of its own that ends when nobody uses the model.
 
     Raises:
         DataError: There is no model, or a damaged one.
         SettingsError: There is no such device, or the model cannot answer so.
     """
-    engine = Apart()
-    engine.way, engine.batch, *known = engine.ask(path, device, threads, mode)
-    identity, info, watch = known
-    return Loaded(identity, engine, info, watch)
+    model = Apart()
+    model.id, model.info, model.way, model.batch = model.ask(path, device, threads, mode)()
+    return model
 
 
 class Apart:
-    """An engine in another process, which may be asked before it has answered the last question.
+    """A `Model` in another process, which may be asked before it has answered the last question.
 
     Any thread may ask; one at a time may hear answers.
     """
 
+    id: str
+    info: Manifest
     way: Way
     batch: int
 
@@ -64,7 +71,11 @@ class Apart:
         command = [sys.executable, "-P", "-m", "bne.server.apart"]
         # In a session of its own: Ctrl-C is for the server, which answers what was asked before.
         self._process = subprocess.Popen(  # noqa: S603 - ourselves
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env=MEMORY | os.environ,
         )
         self._asking = Lock()
         self._sent = self._received = 0
@@ -81,24 +92,14 @@ class Apart:
         """Whether the process still runs."""
         return self._process.poll() is None
 
-    @property
-    def size(self) -> int:
-        """Height and width of the images it is given."""
-        return self.way.size
+    def begin(
+        self, pixels: NDArray[np.uint8], names: Sequence[str], asked: Sequence[Asked]
+    ) -> Callable[[], Told]:
+        """Shows (N, size, size, C) images: what is returned gives what `Loaded.answer` does."""
+        return self.ask(pixels, names, asked)
 
-    def __call__(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Seen:
-        """Looks at (N, size, size, C) images; `places` asks for weights and distances too."""
-        return self.begin(pixels, places=places)()
-
-    def begin(self, pixels: NDArray[np.uint8], *, places: bool = True) -> Callable[[], Seen]:
-        """Shows images, as a call does, and returns at once: what is returned gives the answer."""
-        return self._ask(pixels, places)
-
-    def ask(self, *question: Any) -> Any:
-        """What the process answers; what it raises is raised here."""
-        return self._ask(*question)()
-
-    def _ask(self, *question: Any) -> Callable[[], Any]:
+    def ask(self, *question: Any) -> Callable[[], Any]:
+        """Asks, and returns at once: what is returned gives the answer, or raises."""
         assert self._process.stdin
         with self._asking:
             _send(self._process.stdin, question)
@@ -139,18 +140,18 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # may be meant for all; the server ends this
     told = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    engine: list[Looks] = []
+    models: list[Loaded] = []
 
     def open_model(path: Path, device: str, threads: int | None, mode: dict[str, Any]) -> Any:
         model = Loaded.of(path, device, threads, **mode)
-        model.use_threads(threads or _threads_for(model.engine))
-        engine.append(model.engine)
-        return model.engine.way, model.engine.batch, model.id, model.info, model.watch
+        model.threads = threads or _threads_for(model.engine)
+        models.append(model)
+        return model.id, model.info, model.way, model.batch
 
     with suppress(EOFError, BrokenPipeError):  # the server has ended
         _answer(sys.stdin.buffer, told, open_model)
         while True:
-            _answer(sys.stdin.buffer, told, lambda pixels, places: engine[0](pixels, places=places))
+            _answer(sys.stdin.buffer, told, models[0].answer)
 
 
 def _answer(asked: BinaryIO, told: BinaryIO, work: Callable[..., Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 from bne import __version__
 from bne.data.images import MAX_PIXELS
 from bne.server.batching import Batcher, FullError, Work
-from bne.server.live import Live, Loaded
+from bne.server.live import Live, Model
 from bne.server.metrics import Metrics
 from bne.server.places import map_of
+from bne.server.told import Asked
 from bne.server.uploads import RefusedError, Uploads, busy, images_of
 
 LOG = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Limits:
         seconds: in which a request must arrive, and then be answered.
         batch: images that the network is shown together; None for what suits the device.
         delay: seconds that an image may wait for others.
-        threads: to decode and compute with; None for one per core.
+        threads: to decode with; None for one per core.
     """
 
     body: int = 32_000_000
@@ -155,14 +156,6 @@ PREDICT = {
 }
 
 
-class Asked(NamedTuple):
-    """Parameters of a prediction."""
-
-    top: int = 1
-    abstain: float = 0.0
-    places: bool = True
-
-
 def parameters(request: Request) -> Asked:
     """Those of a request.
 
@@ -201,7 +194,7 @@ class Server:
         self.live, self.limits, self._key = live, limits, key
         self.metrics = Metrics(
             pending=lambda: self._batcher.pending if self._batcher else 0,
-            network=lambda: getattr(live.model.engine, "pid", "self"),
+            network=lambda: getattr(live.model, "pid", "self"),
         )
         self.metrics.model(live.model)
         live.changed = self._changed
@@ -240,7 +233,7 @@ class Server:
     async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         loop, limits = asyncio.get_running_loop(), self.limits
         self._batcher = Batcher(
-            batch=limits.batch or self.live.model.engine.batch,
+            batch=limits.batch or self.live.model.batch,
             delay=limits.delay,
             capacity=limits.queue,
             pixels=limits.pixels,
@@ -261,9 +254,7 @@ class Server:
             body = await self._uploads.read(request.receive, announced, own)
             images = images_of(body, headers.get("content-type", ""), self.limits.images)
             del body
-            work = Work(
-                model, images, asked.top, asked.places, asyncio.get_running_loop().create_future()
-            )
+            work = Work(model, images, asked, asyncio.get_running_loop().create_future())
             await self._answered(work)
         if problems := work.problems:
             self.metrics.bad.inc(len(problems))
@@ -274,14 +265,14 @@ class Server:
             return self._json({"detail": detail, "images": told}, 422, model)
         if work.failed:
             raise busy("The network failed at an image; try again.")
-        for row in work.rows:
-            assert row is not None
-            row["top"] = row["top"][: asked.top]
-            if row["probability"] < asked.abstain:
-                row["class"] = None
-        return self._json({"images": work.rows}, 200, model)
+        text = ",".join(row for row in work.rows if row)
+        return Response(
+            f'{{"model":"{model.id}","images":[{text}]}}',
+            headers={"X-Model-Id": model.id},
+            media_type="application/json",
+        )
 
-    def _model(self) -> Loaded:
+    def _model(self) -> Model:
         """The one that answers now.
 
         Raises:
@@ -376,7 +367,7 @@ class Server:
         self,
         content: dict[str, Any],
         status: int,
-        model: Loaded | None = None,
+        model: Model | None = None,
         headers: dict[str, str] | None = None,
     ) -> JSONResponse:
         own = (model or self.live.model).id
@@ -393,14 +384,14 @@ class Server:
     async def _failed(self, request: Request, error: Exception) -> Response:
         return self.refusal(busy("The request failed; try again."))
 
-    def _changed(self, found: Loaded | Exception) -> None:
-        if isinstance(found, Loaded):
+    def _changed(self, found: Model | Exception) -> None:
+        if isinstance(found, Exception):
+            self.metrics.swap_failures.inc()
+            LOG.error("The old model %s stays: %s", self.live.model.id, found)
+        else:
             self.metrics.model(found)
             self.metrics.swaps.inc()
             LOG.warning("The new model %s answers from now on.", found.id)
-        else:
-            self.metrics.swap_failures.inc()
-            LOG.error("The old model %s stays: %s", self.live.model.id, found)
 
 
 class _Guard:

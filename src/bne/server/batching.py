@@ -9,6 +9,7 @@ import logging
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,20 +18,15 @@ import numpy as np
 
 from bne.data.decoding import usable_cores
 from bne.data.images import pixels
-from bne.deploy.answers import Answers
-from bne.deploy.rows import rows
 from bne.errors import BneError, DataError
-from bne.server.places import place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
-    from bne.deploy.answers import Seen
-    from bne.deploy.monitor import State
-    from bne.deploy.rows import Row
-    from bne.server.live import Loaded
+    from bne.server.live import Model
+    from bne.server.told import Asked, Told
 
     Batch = list[tuple["Work", int]]
     """Images by their requests and their numbers there."""
@@ -62,24 +58,22 @@ class Work:
     Attributes:
         model: that looks at all of them.
         images: at least one.
-        top: number of classes to name for each.
-        places: whether weights and distances are wanted, which may cost another pass.
+        asked: of each of them.
         waiter: what the caller waits on; not touched here.
         pixels: (size, size, 3) of each image, once decoded, or what is wrong with it. A text and no
             exception, whose traceback would keep the whole image in memory.
-        rows: the answer for each image, once known.
+        rows: the answer for each image as JSON, once known.
         failed: whether the network failed at one.
         dropped: whether nobody waits for it any more.
         ready: when all images were decoded.
     """
 
-    model: Loaded
+    model: Model
     images: Sequence[Image]
-    top: int
-    places: bool
+    asked: Asked
     waiter: Any = None
     pixels: list[NDArray[np.uint8] | str | None] = field(default_factory=list)
-    rows: list[Row | None] = field(default_factory=list)
+    rows: list[str | None] = field(default_factory=list)
     failed: bool = False
     dropped: bool = False
     ready: float = 0.0
@@ -109,9 +103,9 @@ class Batcher:
         delay: seconds.
         capacity: number of images at most that are decoded, wait or are looked at.
         pixels: of an image, at most.
-        threads: that decode, and that torch computes with; by default one per usable core.
+        threads: that decode; by default one per usable core.
         done: called from other threads with works that are finished, each once.
-        seen: told, after each batch, the rows of its images, and where the model's watch stands.
+        seen: told, after each batch, what was said of it.
     """
 
     def __init__(
@@ -123,17 +117,17 @@ class Batcher:
         pixels: int,
         threads: int | None,
         done: Callable[[list[Work]], None],
-        seen: Callable[[list[Row], State | None], None],
+        seen: Callable[[Told], None],
     ) -> None:
         self.pending = 0
         self._batch, self._delay, self._capacity = batch, delay, capacity
-        self._pixels, self._threads, self._done, self._seen = pixels, threads, done, seen
+        self._pixels, self._done, self._seen = pixels, done, seen
         self._changed = Condition()
         self._ready: deque[tuple[Work, int]] = deque()
         self._decoding = self._looking = 0
         self._closed = False
         self._encoded: SimpleQueue[tuple[Work, int] | None] = SimpleQueue()
-        self._asked: SimpleQueue[tuple[Batch, Callable[[], Seen]] | None] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[Batch, Callable[[], Told]] | None] = SimpleQueue()
         self._network = [_started(self._ask), _started(self._answer)]
         self._decoders = [_started(self._decode_all) for _ in range(threads or usable_cores())]
 
@@ -174,12 +168,12 @@ class Batcher:
             self._decode(*task)
 
     def _decode(self, work: Work, number: int) -> None:
-        image, engine = work.images[number], work.model.engine
+        image = work.images[number]
         found: NDArray[np.uint8] | str
         try:
             if work.dropped:
                 raise DataError("Nobody waits for it.")
-            found = pixels(image.data, image.name, engine.way, self._pixels)
+            found = pixels(image.data, image.name, work.model.way, self._pixels)
         except BneError as error:
             found = str(error)
         except Exception as error:  # nothing that a client sends may stop a thread
@@ -234,35 +228,23 @@ class Batcher:
                 taken.append(self._ready.popleft())
             return taken
 
-    def _begin(self, batch: Batch) -> Callable[[], Seen]:
+    def _begin(self, batch: Batch) -> Callable[[], Told]:
         """Hands images to the network; what is returned gives what it says, or raises."""
-        model = batch[0][0].model
-        places = any(work.places for work, _ in batch)
         shown: list[Any] = [work.pixels[number] for work, number in batch]
-        begin = getattr(model.engine, "begin", None)
-
-        def look() -> Seen:
-            model.use_threads(self._threads)
-            return model.engine(np.stack(shown), places=places)
-
-        if begin is None:
-            return look
+        names = [work.images[number].name for work, number in batch]
+        asked = [work.asked for work, _ in batch]
+        ask = partial(batch[0][0].model.begin, np.stack(shown), names, asked)
         try:
-            heard: Callable[[], Seen] = begin(np.stack(shown), places=places)
+            return ask()
         except Exception:  # its process is gone
-            return look  # which tells
-        return heard
+            return lambda: ask()()  # which tells
 
     def _answer(self) -> None:
         while asked := self._asked.get():
             batch, heard = asked
+            self._look(batch, heard)
             finished = []
-            for (work, number), row in zip(batch, self._look(batch, heard), strict=True):
-                if isinstance(row, str):
-                    work.pixels[number] = row
-                else:
-                    work.rows[number] = row
-                    work.failed |= row is None
+            for work, _ in batch:
                 work.left -= 1
                 if not work.left:
                     finished.append(work)
@@ -273,47 +255,28 @@ class Batcher:
             if finished:
                 self._done(finished)
 
-    def _look(self, batch: Batch, heard: Callable[[], Seen]) -> Sequence[Row | str | None]:
-        """Rows of all images, or why there is none, if that is known.
-
-        One that the network fails at spoils no other's answer.
-        """
-        model = batch[0][0].model
+    def _look(self, batch: Batch, heard: Callable[[], Told]) -> None:
+        """Notes the answers of a batch; one that the network fails at spoils no other's."""
         try:
-            seen = heard()
-            names = [work.images[number].name for work, number in batch]
-            found = describe(model, names, seen, max(work.top for work, _ in batch))
+            told = heard()
         except Exception as error:
             if len(batch) > 1:
-                return [row for one in batch for row in self._look([one], self._begin([one]))]
+                for one in batch:
+                    self._look([one], self._begin([one]))
+                return
+            work, number = batch[0]
             if isinstance(error, BneError):
-                return [str(error)]
-            LOG.exception("The network failed.")
-            return [None]
-        state = None
-        if model.watch is not None and seen.vectors is not None:
-            state = model.watch.take(Answers(model.info, seen))
-        self._seen(found, state)
-        return found
+                work.pixels[number] = str(error)
+            else:
+                LOG.exception("The network failed.")
+                work.failed = True
+            return
+        for (work, number), row in zip(batch, told.rows, strict=True):
+            work.rows[number] = row
+        self._seen(told)
 
 
 def _started(task: Callable[[], None]) -> Thread:
     thread = Thread(target=task, name=task.__name__.strip("_"), daemon=True)
     thread.start()
     return thread
-
-
-def describe(model: Loaded, names: Sequence[str], seen: Seen, top: int) -> list[Row]:
-    """All that is known of N images, a row each."""
-    answers = Answers(model.info, seen)
-    columns = ["class", "probability", "top"]
-    if seen.weights is not None:
-        columns += ["nearest", "weights"]
-    if seen.distances is not None:
-        columns += ["distances"] + ["unusual"] * bool(model.info.calibration.percentiles)
-    places = place(model.info, seen)
-    found: list[dict[str, Any]] = []
-    for number, row in enumerate(rows(names, answers, columns, top)):
-        own = {"name": row.pop("file"), **row}
-        found.append(own if places is None else own | {"place": places[number]})
-    return found

@@ -5,43 +5,80 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from bne.deploy.monitor import Watch
 from bne.deploy.predict import open_engine
 from bne.errors import BneError, DataError, SettingsError
+from bne.server.told import tell
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
+    from bne.data.images import Way
     from bne.deploy.manifest import Manifest
     from bne.deploy.predict import Looks
+    from bne.server.told import Asked, Told
 
     Stamp = tuple[int, int, int]
 
 LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, eq=False)
+class Model(Protocol):
+    """A model that answers, in this process or another.
+
+    Attributes:
+        id: the same for the same model that answers in the same way.
+        info: what is known of it.
+    """
+
+    id: str
+    info: Manifest
+
+    @property
+    def way(self) -> Way:
+        """How images are prepared for it."""
+
+    @property
+    def batch(self) -> int:
+        """How many images it is given at a time."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can still answer: a process of its own may have been killed."""
+
+    def begin(
+        self, pixels: NDArray[np.uint8], names: Sequence[str], asked: Sequence[Asked]
+    ) -> Callable[[], Told]:
+        """Shows it (N, size, size, C) images; what is returned gives what it says of them."""
+
+
+@dataclass(eq=False)
 class Loaded:
-    """A model that can answer.
+    """A `Model` in this process.
 
     Attributes:
         id: the same for the same model that answers in the same way.
         engine: the network.
         info: what is known of it.
         watch: tells whether images still come from a known domain; None if the model cannot.
+        threads: that torch computes with; None changes nothing.
     """
 
     id: str
     engine: Looks
     info: Manifest
     watch: Watch | None = None
+    threads: int | None = None
 
     @classmethod
     def of(cls, path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
@@ -57,20 +94,44 @@ class Loaded:
         if getattr(engine, "reference", None) is not None:
             with suppress(SettingsError):  # too few images were held out
                 watch = Watch(info)
-        return cls(_id(engine, info), engine, info, watch)
+        return cls(_id(engine, info), engine, info, watch, threads)
+
+    @property
+    def way(self) -> Way:
+        """How images are prepared for it."""
+        return self.engine.way
+
+    @property
+    def batch(self) -> int:
+        """How many images it is given at a time."""
+        return self.engine.batch
 
     @property
     def alive(self) -> bool:
-        """Whether it can still answer: a process of its own may have been killed."""
-        return getattr(self.engine, "alive", True)
+        """Whether it can still answer."""
+        return True
 
-    def use_threads(self, threads: int | None) -> None:
+    def begin(
+        self, pixels: NDArray[np.uint8], names: Sequence[str], asked: Sequence[Asked]
+    ) -> Callable[[], Told]:
+        """What `answer` does, once the answer is wanted."""
+        return partial(self.answer, pixels, names, asked)
+
+    def answer(
+        self, pixels: NDArray[np.uint8], names: Sequence[str], asked: Sequence[Asked]
+    ) -> Told:
+        """Looks at (N, size, size, C) images, and says what was asked of each."""
+        self._use_threads()
+        seen = self.engine(pixels, places=any(one.places for one in asked))
+        return tell(self.info, seen, names, asked, self.watch)
+
+    def _use_threads(self) -> None:
         """Sets how many threads torch computes with, for the calling thread."""
-        if threads and hasattr(self.engine, "method"):
+        if self.threads and hasattr(self.engine, "method"):
             import torch
 
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
+            if torch.get_num_threads() != self.threads:
+                torch.set_num_threads(self.threads)
 
 
 def look_at_black(engine: Looks) -> None:
@@ -100,7 +161,7 @@ class Live:
         threads: to compute with; by default one per core.
         mode: how the model answers, see `bne.deploy.classifier.set_mode`.
         changed: told of every new model, or why there is none.
-        load: what reads the file; `bne.server.apart.load` gives the network a process of its own.
+        load: what reads the file; `bne.server.apart.Apart` gives the network a process of its own.
 
     Raises:
         DataError: There is no model, or a damaged one.
@@ -113,8 +174,8 @@ class Live:
         device: str = "auto",
         threads: int | None = None,
         mode: Mapping[str, Any] | None = None,
-        changed: Callable[[Loaded | Exception], None] = lambda found: None,
-        load: Callable[..., Loaded] = Loaded.of,
+        changed: Callable[[Model | Exception], None] = lambda found: None,
+        load: Callable[..., Model] = Loaded.of,
     ) -> None:
         self._path = path = Path(path)
         if path.is_dir():
@@ -127,7 +188,7 @@ class Live:
         self.changed, self._load = changed, load
         self._stop = Event()
         self._stamp = self._look()
-        self.model = load(self._path, **self._how)
+        self.model: Model = load(self._path, **self._how)
         self._thread: Thread | None = None
 
     def watch(self, seconds: float = 1.0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter as Count
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +11,8 @@ from prometheus_client.process_collector import ProcessCollector
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from bne.deploy.monitor import State
-    from bne.deploy.rows import Row
-    from bne.server.live import Loaded
+    from bne.server.live import Model
+    from bne.server.told import Told
 
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -83,22 +81,21 @@ class Metrics:
         number.inc()
         times.observe(seconds)
 
-    def seen(self, found: list[Row], state: State | None = None) -> None:
+    def seen(self, told: Told) -> None:
         """Counts the images of a batch, and the windows that they complete."""
-        for window in state.tested if state else ():
+        for window in told.windows:
             self._windows.inc()
             self._alarms.inc(window.alarm)
             self._p_value.set(window.p_value)
-        self._batch.observe(len(found))
-        for name, count in Count(row["class"] for row in found).items():
+        self._batch.observe(len(told.rows))
+        for name, count in told.classes.items():
             self._classes.labels(name).inc(count)
-        for name, count in Count(row["nearest"] for row in found if "nearest" in row).items():
+        for name, count in told.nearest.items():
             self._nearest.labels(name).inc(count)
-        for row in found:
-            if "unusual" in row:
-                self._unusual.observe(row["unusual"])
+        for value in told.unusual:
+            self._unusual.observe(value)
 
-    def model(self, model: Loaded) -> None:
+    def model(self, model: Model) -> None:
         """Names the model that answers from now on."""
         self._model.clear()
         self._model.labels(model.id, model.info.method, model.info.backbone).set(1)
