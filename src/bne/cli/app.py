@@ -65,3 +65,6 @@ def root(
     ] = False,
 ) -> None:
     """Batch Normalization Embeddings for domain generalization."""
+    from bne.training.environment import keep_memory
+
+    keep_memory()

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from bne.errors import BneError
 from bne.server.live import Loaded, look_at_black
+from bne.training.environment import keep_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 
 SMALL = 0.005
 """Seconds of one core for an image, below which a network is not spread over several cores."""
-MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
-"""Bytes in the words of glibc, so that a process keeps the memory of the last batch for the next.
-
-Otherwise some give it back each time, as the heap happens to lie, and then a small network takes up
-to half as long again.
-"""
 
 
 def load(path: Path, device: str, threads: int | None, **mode: Any) -> Apart:
@@ -75,7 +70,6 @@ class Apart:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=MEMORY | os.environ,
         )
         self._asking = Lock()
         self._sent = self._received = 0
@@ -138,6 +132,7 @@ def _send(to: Any, what: Any) -> None:
 def main() -> None:
     """Loads the model that is asked for first, and looks at images until nobody asks any more."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # may be meant for all; the server ends this
+    keep_memory()
     told = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     models: list[Loaded] = []

@@ -394,6 +394,15 @@ class Trainer:
         for listener in self.listeners:
             listener.finished_epoch(epoch)
 
+    def stop_if_wanted(self) -> None:
+        """For what follows training, which a run that goes on does again.
+
+        Raises:
+            Interrupted: The program was told to stop. One of several processes must not go alone.
+        """
+        if self.interruption.wanted and self.runtime.processes.count == 1:
+            raise self._interrupted()
+
     def _epoch(self, training: PhaseTraining) -> None:
         runtime, progress = self.runtime, self.progress
         per_epoch = runtime.steps_per_epoch

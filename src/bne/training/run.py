@@ -17,7 +17,7 @@ from bne.models import build, calibrate_batch_norm, origin
 from bne.models.registry import terms_of
 from bne.training.checkpoints import Keeper
 from bne.training.distributed import joined, synchronise
-from bne.training.environment import describe, noticed
+from bne.training.environment import describe, keep_memory, noticed
 from bne.training.events import Progress, Start
 from bne.training.files import hash_tensors, plain
 from bne.training.folder import Result, RunFolder
@@ -87,6 +87,8 @@ def run(
         DataError: The prepared images are not those of the inputs.
         SettingsError: A step's images cannot be divided among the processes.
     """
+    if torch.device(device).type == "cpu":
+        keep_memory()
     try:
         with joined(device) as processes, _kept(processes.device), _memory_explained():
             pace = Pace(_graphs(graphs, processes), checkpoint_seconds, checkpoint_steps)
@@ -134,7 +136,7 @@ def _run(
         method = _finish(trainer, runtime, progress, training)
         for listener in listeners:
             listener.finishing(LEANING)
-        leaning = leanings(runtime, method)
+        leaning = leanings(runtime, method, trainer.stop_if_wanted)
         lean: Lean | Literal["auto"] = inputs.recipe.lean
         if lean == "auto":
             lean = method.learned_lean or choose_share(leaning, method.most_lean)

@@ -10,7 +10,7 @@ from bne.errors import TrainingError
 from bne.training.events import ACCURACY, BALANCED, Leaning, Score
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from torch import Tensor
 
@@ -210,11 +210,13 @@ def _sizes(runtime: Runtime, numbers: Sequence[int]) -> list[int]:
     return [counts[label] for label in range(len(images.classes))]
 
 
-def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
+def leanings(
+    runtime: Runtime, method: Method, after_batch: Callable[[], None] = lambda: None
+) -> list[Leaning]:
     """The scores of a method in evaluation mode at all `shares_of` it, from the same weights.
 
     One process finds them for all; the method is left with the share it had. None if it does not
-    lean.
+    lean. `after_batch` is called after each batch, and may raise to stop.
     """
     import torch
 
@@ -228,7 +230,8 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
     found = torch.zeros(shape, dtype=torch.long, device=runtime.device)
     if runtime.processes.first:
         for place, numbers in enumerate(groups):
-            found[:, place] = _leaning_counts(runtime, method, shares.values(), numbers)
+            counts = _leaning_counts(runtime, method, shares.values(), numbers, after_batch)
+            found[:, place] = counts
     kept = []
     for share, counts in zip(shares, runtime.processes.sum(found).tolist(), strict=True):
         correct = iter(count for count, _, _ in counts)
@@ -243,7 +246,11 @@ def leanings(runtime: Runtime, method: Method) -> list[Leaning]:
 
 
 def _leaning_counts(
-    runtime: Runtime, method: Method, shares: Collection[Lean], numbers: Sequence[int]
+    runtime: Runtime,
+    method: Method,
+    shares: Collection[Lean],
+    numbers: Sequence[int],
+    after_batch: Callable[[], None],
 ) -> Tensor:
     """(shares, 3, classes) for the images of one domain, each read once."""
     import torch
@@ -257,6 +264,7 @@ def _leaning_counts(
                 rows.append(method.predict(images).argmax(1) == labels)
             parts.append(torch.stack(rows))
             truth.append(labels)
+            after_batch()
     method.lean = before
     right = torch.cat(parts, 1)  # (shares, N)
     counts = torch.stack([right, right & ~right[0], right[0] & ~right], 1)
