@@ -96,3 +96,27 @@ def test_weights_are_named_by_file_and_checksum_not_by_path(tmp_path: Path) -> N
     assert str(tmp_path) not in json.dumps(found)
     assert describe("cpu", "torchvision")["weights"] == {"name": "torchvision", "sha256": None}
     assert describe("cpu", None)["weights"] == {"name": None, "sha256": None}
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's malloc alone is told")
+@pytest.mark.parametrize(("variables", "kept"), [({}, True), ({"MALLOC_TOP_PAD_": "4096"}, False)])
+def test_freed_memory_is_kept_for_the_next_tensor(variables: dict[str, str], kept: bool) -> None:
+    program = """
+import ctypes, resource
+from bne.training.environment import keep_memory
+keep_memory()
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+def fill():
+    place = libc.malloc(ctypes.c_size_t(2**28))
+    ctypes.memset(place, 1, 2**28)
+    libc.free(ctypes.c_void_p(place))
+fill()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+fill()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    others = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
+    command = [sys.executable, "-c", program]
+    faults = int(subprocess.check_output(command, env={**others, **variables}, text=True))
+    assert (faults < 100) == kept

@@ -1,6 +1,7 @@
 """Training that is killed and resumed against training that is not."""
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import torch
 
 from bne.errors import Interrupted, TrainingError
 from bne.recipes.schema import Amplitudes, Averaging, HeadPhase, Phase
-from bne.training.events import Epoch
+from bne.training.events import Epoch, Listener
+from bne.training.pace import LEANING
 from tests.training import small
 
 METHODS = ("bne", "deepall")
@@ -61,6 +63,25 @@ def test_what_stops_in_its_last_stage_goes_on_exactly(tmp_path: Path, method: st
         small.tensors(tmp_path / name / "model/model.safetensors") for name in ("whole", "parts")
     )
     torch.testing.assert_close(other, one, rtol=0, atol=0)
+
+
+class StopScoring(Listener):
+    """Presses Ctrl-C when the trained network is about to be scored at all shares."""
+
+    def finishing(self, work):
+        if work == LEANING:
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_what_stops_after_training_is_scored_later(tmp_path: Path) -> None:
+    recipe = small.recipe(exact_statistics=True)
+    whole = small.run(recipe, small.images(), tmp_path / "whole")
+    with pytest.raises(Interrupted):
+        small.run(recipe, small.images(), tmp_path / "parts", listeners=[StopScoring()])
+    assert not (tmp_path / "parts/result.json").exists()
+    parts = small.run(recipe, small.images(), tmp_path / "parts", resume=True)
+    assert parts.leaning == whole.leaning
+    assert records(tmp_path / "parts") == small.timeless(whole.epochs)
 
 
 def test_a_run_without_a_target_is_resumed_and_told_from_others(tmp_path: Path) -> None:

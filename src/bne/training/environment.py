@@ -47,7 +47,7 @@ def choose_device(name: str) -> str:
 
 
 def keep_memory() -> None:
-    """Has this process keep up to 2 GiB of freed memory for its next tensors, where that is glibc's.
+    """Has this process keep up to 2 GiB of freed memory for its next tensors, if glibc manages it.
 
     Otherwise every large tensor is asked for anew, page by page, which doubles the time of distance
     training on a CPU. Whoever sets glibc's own variables (`MALLOC_…`) is left alone.
