@@ -19,60 +19,6 @@ class Moments(NamedTuple):
     var: Tensor
 
 
-def image_moments(samples: Tensor) -> Moments:
-    """Each image's own moments, in float32 at least.
-
-    Args:
-        samples: (N, rows, C, *spatial), the activations of N images.
-
-    Returns:
-        Moments of shape (N, C).
-    """
-    dims = (1, *range(3, samples.ndim))
-    samples = at_least_float32(samples)
-    if not samples.is_cpu:
-        var, mean = torch.var_mean(samples, dim=dims, correction=0)
-        return Moments(mean, var)
-    # On a CPU `var_mean` takes several times as long.
-    mean = samples.mean(dims, keepdim=True)
-    var = (samples - mean).square().mean(dims)
-    return Moments(mean.view_as(var), var)
-
-
-def fused_instance_norm(
-    samples: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Moments] | None:
-    """Images normalized by their own moments, and these, in one operation; None if torch has none.
-
-    On a CPU, without gradients, that is several times as fast as the same step by step.
-
-    Args:
-        samples: (N, 1, C, *spatial), with more than one value per channel.
-        weight: γ, (C,).
-        bias: β, (C,).
-        eps: the constant added to the variance.
-
-    Returns:
-        The normalized images, (N, C, *spatial), and moments of shape (N, C).
-    """
-    suits = (
-        samples.is_cpu
-        and samples.shape[1] == 1
-        and samples.is_contiguous()
-        and samples.dtype.itemsize >= 4
-        and (weight is None or weight.dtype == samples.dtype)
-        and not torch.is_grad_enabled()
-        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
-    )
-    if not suits:
-        return None
-    count, _, channels = samples.shape[:3]
-    values = values_per_channel(samples)
-    x = samples.squeeze(1)
-    y, mean, root = torch.native_group_norm(x, weight, bias, count, channels, values, channels, eps)
-    return y, Moments(mean, (root.square().reciprocal() - eps).clamp_min(0))
-
-
 def combine(members: Moments, share: Tensor, group: Tensor | None = None) -> Moments:
     """Moments of groups, from those of their members, by the law of total variance.
 

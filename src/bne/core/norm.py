@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 
+from bne.core.activations import fused_instance_norm, image_moments, mapped
 from bne.core.kernels import kernels_for
 from bne.core.moments import (
     Moments,
@@ -31,8 +32,6 @@ from bne.core.moments import (
     combine,
     combine_processes,
     extrapolated,
-    fused_instance_norm,
-    image_moments,
     leaned,
     samples_of,
     values_per_channel,
@@ -567,12 +566,3 @@ def domain_layers(model: nn.Module) -> Iterator[DomainBatchNorm]:
 def _placed(some: Tensor, domains: Tensor, number: int) -> Tensor:
     """Rows of some domains in their places among those of all, which are 0."""
     return some.new_zeros(number, *some.shape[1:]).index_copy(0, domains, some)
-
-
-def mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """(N, rows, C, *spatial) times scale plus shift, (N, C) each, as (N * rows, C, *spatial)."""
-    shape = (scale.shape[0], 1, scale.shape[1], *(1,) * (samples.ndim - 3))
-    mapped = torch.addcmul(shift.view(shape), samples, scale.view(shape))
-    if mapped.dtype != samples.dtype:  # asked, since `torch.export` keeps a check of every `to`
-        mapped = mapped.to(samples.dtype)
-    return mapped.flatten(0, 1)

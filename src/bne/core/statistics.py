@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bne.core.activations import image_moments
 from bne.core.ensemble import DomainEnsemble
-from bne.core.moments import Moments, combine, image_moments, leaned
+from bne.core.moments import Moments, combine, leaned
 from bne.core.norm import DomainBatchNorm
 from bne.core.options import check_least
 

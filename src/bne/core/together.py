@@ -12,9 +12,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from bne.core.activations import image_moments
 from bne.core.embedding import Embedding
 from bne.core.ensemble import DomainEnsemble
-from bne.core.moments import Moments, combine, image_moments
+from bne.core.moments import Moments, combine
 from bne.core.norm import domain_layers
 from bne.core.options import ONE_PASS
 

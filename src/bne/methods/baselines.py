@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from bne.core.activations import image_moments, mapped
 from bne.core.convert import convert
 from bne.core.ensemble import DomainEnsemble
 from bne.core.moments import (
     Moments,
     at_least_float32,
-    image_moments,
     leaned,
     samples_of,
     values_per_channel,
 )
-from bne.core.norm import DomainBatchNorm, mapped
+from bne.core.norm import DomainBatchNorm
 from bne.core.options import Lean, lean_shares
 from bne.core.surgery import Momentum, check_momentum
 from bne.methods.method import Look, Method, register

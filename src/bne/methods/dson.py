@@ -6,9 +6,10 @@ from typing import Any, ClassVar, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bne.core.activations import image_moments
 from bne.core.distances import Distance
 from bne.core.kernels import kernels_for
-from bne.core.moments import Moments, image_moments, samples_of, values_per_channel
+from bne.core.moments import Moments, samples_of, values_per_channel
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.core.options import ONE_PASS
 from bne.methods.bne import BNE, When
