@@ -1,14 +1,14 @@
 r"""Which rule finds settings that suit an unseen domain: held-out images, or leaving sources out.
 
-    python results/tune_proof.py                       what the records say, and what they lack
-    python results/tune_proof.py --plan plan.json      also writes the runs that they lack
+    python results/tune_proof.py                       writes docs/tuning.md, says what is missing
+    python results/tune_proof.py --plan plan.json      also writes the runs of PACS that are missing
     bne benchmark --data pacs --plan plan.json --weights resnet18_imagenet.safetensors \
         --no-analyze --records results/tune/pacs.jsonl
 
-Read are settings that have all four targets of PACS. For each target, accuracy on it is compared
-with the mean accuracy on held-out images of the sources in the same run, and with the mean over
-sources left out: the runs of two sources that saw nothing of the target. Those may be shorter:
-`--epochs 8`. All figures are of the last epoch, leaning by nothing, mean over seeds.
+Read are settings that have all four targets. For each target, accuracy on it is compared with the
+mean accuracy on held-out images of the sources in the same run, and with the mean over sources left
+out: the runs of two sources that saw nothing of the target. Those may be shorter: `--epochs 8`. All
+figures are of the last epoch, leaning by nothing, mean over seeds.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from scipy.stats import spearmanr
+from watch import filled
 
 from bne.benchmark.plan import Item, kind
 from bne.benchmark.plan_file import write_plan
@@ -31,13 +32,21 @@ from bne.training.identity import settings_of
 from bne.tuning.objective import Fold, questions, score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from bne.benchmark.records import Record
 
 ROOT = Path(__file__).parent
-FILES = ("pacs-resnet18/*.jsonl", "beyond/pacs.jsonl", "tune/*.jsonl")
-DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+PAGE = ROOT.parent / "docs" / "tuning.md"
+PACS = "PACS"
+DATA = {
+    PACS: ("art_painting", "cartoon", "photo", "sketch"),
+    "the demo's digits": ("blueprint", "chalk", "ink", "poster"),
+}
+FILES = {
+    PACS: ("pacs-resnet18/*.jsonl", "beyond/pacs.jsonl", "tune/pacs.jsonl"),
+    "the demo's digits": ("tune/digits-proof.jsonl",),
+}
 RULES = {
     "validation": "held-out images of the sources",
     "left_out": "sources left out in turn",
@@ -47,7 +56,7 @@ FEWEST = 12  # settings, for a rank correlation to say anything
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings with records of all four targets.
+    """Settings with records of all targets.
 
     Attributes:
         name: the row of the records.
@@ -63,8 +72,9 @@ class Setting:
 
     def figures(self, target: str) -> dict[str, float]:
         """Accuracy on a target, and what each rule goes by."""
-        (asked,) = [one for one in questions(DOMAINS, every=True) if one.target == (target,)]
-        held_out = [Fold(d, (target,)) for d in DOMAINS if d != target]
+        domains = [*self.outer]
+        (asked,) = [one for one in questions(domains, every=True) if one.target == (target,)]
+        held_out = [Fold(d, (target,)) for d in domains if d != target]
         runs = self.outer[target]
         return {
             "outer": _mean(score(run, Fold(target, (target,)), 0.0) for run in runs),
@@ -80,11 +90,14 @@ def _mean(values: Iterable[float | None]) -> float:
     return fmean(value for value in values if value is not None)
 
 
-def settings(records: Sequence[Record], epochs: int | None = None) -> list[Setting]:
-    """All settings that have the four targets.
+def settings(
+    records: Sequence[Record], domains: Sequence[str] = DATA[PACS], epochs: int | None = None
+) -> list[Setting]:
+    """All settings that have every target.
 
     Args:
-        records: of PACS.
+        records: of one data set.
+        domains: of it.
         epochs: of the runs of two sources; as many as the setting has if None.
     """
     kinds: dict[str, dict[tuple[str, ...], list[Record]]] = {}
@@ -95,9 +108,9 @@ def settings(records: Sequence[Record], epochs: int | None = None) -> list[Setti
         own.setdefault(tuple(record.settings["target"]), []).append(record)
     found = []
     for own in kinds.values():
-        if not all((domain,) in own for domain in DOMAINS):
+        if not all((domain,) in own for domain in domains):
             continue
-        first = own[DOMAINS[0],][0]
+        first = own[domains[0],][0]
         plain = {key: value for key, value in first.settings.items() if key != "statistics"}
         recipe = to_recipe(checked(plain))
         if epochs is not None and epochs < recipe.train.epochs:
@@ -107,13 +120,13 @@ def settings(records: Sequence[Record], epochs: int | None = None) -> list[Setti
         row = f"{first.row} {kind(first.settings)[:8]}"
         items = [
             Item("tune-proof", row, replace(recipe, target=pair, seed=0), first.materials)
-            for pair in combinations(DOMAINS, 2)
+            for pair in combinations(domains, 2)
         ]
         found.append(
             Setting(
                 row,
-                {domain: own[domain,] for domain in DOMAINS},
-                {pair: inner[pair] for pair in combinations(DOMAINS, 2) if pair in inner},
+                {domain: own[domain,] for domain in domains},
+                {pair: inner[pair] for pair in combinations(domains, 2) if pair in inner},
                 [item for item in items if item.recipe.target not in inner],
             )
         )
@@ -124,10 +137,10 @@ def compare(found: Sequence[Setting]) -> dict[str, Any]:
     """Rank correlation with accuracy on the unseen domain, and points below the best setting.
 
     Args:
-        found: settings with all six runs of two sources.
+        found: settings with all runs of two sources.
     """
-    targets = {}
-    for target in DOMAINS:
+    targets: dict[str, Any] = {}
+    for target in found[0].outer:
         figures = [one.figures(target) for one in found]
         outer = [one["outer"] for one in figures]
         own: dict[str, Any] = {"best": max(outer), "regret": {"any": max(outer) - fmean(outer)}}
@@ -138,65 +151,88 @@ def compare(found: Sequence[Setting]) -> dict[str, Any]:
             own["regret"][rule] = max(outer) - outer[values.index(max(values))]
         targets[target] = own
     means = {
-        what: {
-            rule: fmean(own[what][rule] for own in targets.values())
-            for rule in targets[DOMAINS[0]][what]
-        }
-        for what in ("correlation", "regret")
+        what: {rule: fmean(own[what][rule] for own in targets.values()) for rule in rules}
+        for what, rules in (("correlation", [*RULES]), ("regret", ["any", *RULES]))
     }
     return {"settings": len(found), "targets": targets, "mean": means}
 
 
-def shown(result: dict[str, Any]) -> str:
-    """The comparison as a table, and a sentence on which rule is better."""
-    lines = ["| unseen | rule | rank correlation | points below the best |", "| --- " * 4 + "|"]
-    rows = {**result["targets"], "mean": result["mean"]}
-    for target, own in rows.items():
-        for rule, words in RULES.items():
-            figures = f"{own['correlation'][rule]:.2f} | {own['regret'][rule]:.1f}"
-            lines.append(f"| {target} | {words} | {figures} |")
-        lines.append(f"| {target} | a setting at random | – | {own['regret']['any']:.1f} |")
+def shown(data: str, result: dict[str, Any]) -> Iterator[str]:
+    """The comparison as rows of a table, and a sentence on which rule is better."""
+    names = " | ".join(one.removesuffix("_painting") for one in result["targets"])
+    yield f"{data[0].upper()}{data[1:]}, {result['settings']} settings:"
+    yield ""
+    yield f"| | {names} | mean |"
+    yield f"| --- |{' ---: |' * (len(result['targets']) + 1)}"
+    rows = [*result["targets"].values(), result["mean"]]
+    for rule, words in RULES.items():
+        cells = [f"{own['correlation'][rule]:.2f}".replace("-", "−") for own in rows]
+        yield f"| rank correlation: {words} | {' | '.join(cells)} |"
+    for rule, words in {**RULES, "any": "a setting at random"}.items():
+        cells = [f"{own['regret'][rule]:.1f}" for own in rows]
+        yield f"| points below the best: {words} | {' | '.join(cells)} |"
     better = {
         what: sign * (own["left_out"] - own["validation"]) > 0
         for what, sign in (("correlation", 1), ("regret", -1))
         for own in [result["mean"][what]]
     }
     verdict = {2: "better by both", 1: "better by one of the two only", 0: "not better"}
-    lines.append(
-        f"\nOver {result['settings']} settings, leaving sources out is "
-        f"{verdict[sum(better.values())]}: rank correlation and points below the best."
+    yield ""
+    yield (
+        f"On average leaving sources out is {verdict[sum(better.values())]}: rank correlation and "
+        "points below the best."
     )
-    return "\n".join(lines)
+
+
+def read_settings(data: str, epochs: int | None = None) -> list[Setting]:
+    """Those of one data set that are recorded."""
+    files = sorted(file for pattern in FILES[data] for file in ROOT.glob(pattern))
+    return settings([one for file in files for one in read(file)], DATA[data], epochs)
+
+
+def page(text: str, results: Mapping[str, dict[str, Any]]) -> str:
+    """docs/tuning.md with its tables."""
+    rows: list[str] = []
+    for data, result in results.items():
+        rows += [*shown(data, result), ""]
+    return filled(text, "proof", rows[:-1] or ["Not recorded yet."])
+
+
+def results(found: Mapping[str, Sequence[Setting]]) -> dict[str, dict[str, Any]]:
+    """The comparisons on all data sets that have enough settings."""
+    complete = {data: [one for one in own if not one.wanted] for data, own in found.items()}
+    return {data: compare(own) for data, own in complete.items() if len(own) >= FEWEST}
 
 
 def main() -> None:
-    """Reads the records, prints the comparison and what is missing."""
+    """Reads the records, writes the comparison and says what is missing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, help="of the runs of two sources")
     parser.add_argument("--most-epochs", type=int, default=20, help="of settings that are planned")
-    parser.add_argument("--plan", type=Path, help="the file for runs that are missing")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--plan", type=Path, help="the file for runs of PACS that are missing")
+    parser.add_argument("--json", action="store_true", help="print figures, and write no page")
     arguments = parser.parse_args()
-    files = sorted(file for pattern in FILES for file in ROOT.glob(pattern))
-    found = settings([one for file in files for one in read(file)], arguments.epochs)
-    complete = [one for one in found if not one.wanted]
-    if len(complete) >= 3:
-        result = compare(complete)
-        print(json.dumps(result, indent=1) if arguments.json else shown(result))
-    lacking = [
-        item
-        for one in found
-        for item in one.wanted
-        if one.outer[DOMAINS[0]][0].settings["train"]["epochs"] <= arguments.most_epochs
-    ]
-    if not arguments.json:
-        print(
-            f"\n{len(found)} settings have all four targets, {len(complete)} of them all six runs "
-            f"of two sources; {len(lacking)} runs are missing. "
-            + ("" if len(complete) >= FEWEST else f"Fewer than {FEWEST} settings say little.")
-        )
-    if arguments.plan:
-        write_plan(arguments.plan, lacking)
+    found = {data: read_settings(data, arguments.epochs) for data in DATA}
+    compared = results(found)
+    if arguments.json:
+        print(json.dumps(compared, indent=1))
+    else:
+        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), compared), encoding="utf-8")
+    for data, own in found.items():
+        lacking = [
+            item
+            for one in own
+            for item in one.wanted
+            if item.recipe.train.epochs <= arguments.most_epochs
+        ]
+        if not arguments.json:
+            print(
+                f"{data}: {len(own)} settings have all targets, {sum(not s.wanted for s in own)} "
+                f"of them all runs of two sources; {len(lacking)} runs are missing. "
+                + ("" if data in compared else f"Fewer than {FEWEST} settings say little.")
+            )
+        if arguments.plan and data == PACS:
+            write_plan(arguments.plan, lacking)
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_ranks_and_points_below_the_best_are_those_of_the_records(proof: Any) ->
     for own in (*result["targets"].values(), result["mean"]):
         assert own["correlation"] == pytest.approx({"validation": -1, "left_out": 0.8})
         assert own["regret"] == pytest.approx({"any": 6, "validation": 12, "left_out": 4})
-    assert "better by both" in proof.shown(result)
+    assert "better by both" in "\n".join(proof.shown("PACS", result))
 
 
 def test_runs_that_are_missing_are_planned_shorter_if_asked_for(proof: Any, tmp_path: Path) -> None:
@@ -68,3 +68,9 @@ def test_runs_that_are_missing_are_planned_shorter_if_asked_for(proof: Any, tmp_
     planned, _ = read_plan(tmp_path / "plan.json")
     assert {item.recipe.target for item in planned} == set(combinations(DOMAINS, 2))
     assert {(i.recipe.train.epochs, i.recipe.train.warm_up) for i in planned} == {(8, 2)}
+
+
+def test_the_committed_page_is_that_of_the_records(proof: Any) -> None:
+    found = proof.results({data: proof.read_settings(data) for data in proof.DATA})
+    text = proof.PAGE.read_text(encoding="utf-8")
+    assert proof.page(text, found) == text, "run python results/tune_proof.py"
