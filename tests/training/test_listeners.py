@@ -23,7 +23,7 @@ from bne.training.listeners import (
 )
 
 PHASES = {"head": HeadPhase(epochs=1), "train": Phase(epochs=2, warm_up=1)}
-RECIPE = Recipe("bne", ("sketch",), options={"distance": "uniform"}, **PHASES)
+RECIPE = Recipe("bne", ("sketch",), options={"distance": "bhattacharyya"}, **PHASES)
 SCORES = {"last": {"sketch": Score(3, 4)}}
 RESULT = Result(RECIPE.to_dict(), {}, [], SCORES, "float32", "unseen")
 
@@ -143,7 +143,7 @@ def test_weights_and_biases_hears_all_and_knows_a_resumed_run(tmp_path, monkeypa
     assert names == ["init", "log", "finish"] * 2 + ["init", "finish"]
     begun = [call.kwargs for call in module.init.call_args_list]
     assert len({arguments["id"] for arguments in begun}) == 1
-    assert begun[0]["config"]["options.distance"] == "uniform"
+    assert begun[0]["config"]["options.distance"] == "bhattacharyya"
     assert begun[0]["config"]["train.optimiser.learning_rate"] == 1e-3
     logged = [(call.kwargs["step"], call.args[0]) for call in module.log.call_args_list]
     assert [(step, values["train/loss"]) for step, values in logged] == [(2, 0.5), (3, 0.25)]

@@ -1,8 +1,8 @@
 """The method, which needs only torch, in reading order.
 
-`moments`, `norm`: statistics and the layer. `passes`: how one network runs under several rules.
-`surgery`: exchanging layers. `embedding`, `distances`, `prediction`, `ensemble`: the space of
-domains and the mixture. `convert`: the way in. `shortcuts`, `kernels`: the same, faster.
-`points`: training past the paper. `statistics`, `head`: after training. `together`: images of one
-domain. `skipping`: for training with a gradient scaler.
+`moments`, `activations`, `norm`: statistics and the layer. `passes`: how one network runs under
+several rules. `surgery`: exchanging layers. `embedding`, `distances`, `prediction`, `ensemble`: the
+space of domains and the mixture. `options`, `convert`: the way in. `shortcuts`, `kernels`: the
+same, faster. `points`: training past the paper. `statistics`, `head`: after training. `together`:
+images of one domain. `skipping`: for training with a gradient scaler.
 """

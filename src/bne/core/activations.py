@@ -6,13 +6,12 @@ another order of memory, which took longer than all convolutions of a ResNet. Wh
 several times, it is a few images at a time, as many as fit into a core's cache.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from bne.core.moments import Moments, at_least_float32, samples_of, values_per_channel
+from bne.core.moments import Moments, at_least_float32, is_traced, values_per_channel
 
 CACHED = 2**18
 """Values that are read several times at once."""
@@ -63,7 +62,7 @@ def fused_instance_norm(
         and samples.dtype.itemsize >= 4
         and (weight is None or weight.dtype == samples.dtype)
         and not torch.is_grad_enabled()
-        and not _traced()
+        and not is_traced()
     )
     if not suits:
         return None
@@ -101,27 +100,20 @@ class _Mapped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         samples, scale = ctx.saved_tensors
-        gradient = samples_of(gradient, len(scale))
-        found: list[Tensor | None] = [None, None, None]
-        if ctx.needs_input_grad[0]:
-            found[0] = (gradient * _spread(scale, samples)).to(samples.dtype)
-        if ctx.needs_input_grad[1]:
-            parts = _parts(gradient, samples)
-            products = (_sum(at_least_float32(own) * by) for own, by in parts)
-            found[1] = torch.cat([*products]).to(scale.dtype)
-        if ctx.needs_input_grad[2]:
-            found[2] = _sum(gradient).to(scale.dtype)
-        return tuple(found)
+        gradient = gradient.view_as(samples)
+        wanted = ctx.needs_input_grad
+        parts = zip(*(each.split(_at_once(samples)) for each in (gradient, samples)), strict=True)
+        return (
+            gradient * _spread(scale, samples) if wanted[0] else None,
+            torch.cat([_sum(at_least_float32(g) * x) for g, x in parts]) if wanted[1] else None,
+            _sum(gradient) if wanted[2] else None,
+        )
 
 
 def _own_gradients(samples: Tensor) -> bool:
     """Whether autograd is told how; compilers and transforms of `torch.func` need no telling."""
     transformed = torch._C._are_functorch_transforms_active()
-    return samples.is_cpu and torch.is_grad_enabled() and not transformed and not _traced()
-
-
-def _traced() -> bool:
-    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+    return samples.is_cpu and torch.is_grad_enabled() and not transformed and not is_traced()
 
 
 def _image_moments(samples: Tensor) -> Moments:
@@ -130,17 +122,13 @@ def _image_moments(samples: Tensor) -> Moments:
         var, mean = torch.var_mean(at_least_float32(samples), dim=dims, correction=0)
         return Moments(mean, var)
     # On a CPU `var_mean` takes ten times as long.
-    found = []
-    for (part,) in [(samples,)] if _traced() else _parts(samples):
+    means, variances = [], []
+    for part in [samples] if is_traced() else samples.split(_at_once(samples)):
         own = at_least_float32(part)
         mean = own.mean(dims, keepdim=True)
-        var = (own - mean).square().mean(dims)
-        found.append((mean.view_as(var), var))
-    return (
-        Moments(*found[0])
-        if len(found) == 1
-        else Moments(*map(torch.cat, zip(*found, strict=True)))
-    )
+        variances.append((own - mean).square().mean(dims))
+        means.append(mean.view_as(variances[-1]))
+    return Moments(torch.cat(means), torch.cat(variances))
 
 
 def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
@@ -150,10 +138,9 @@ def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
     return found.flatten(0, 1)
 
 
-def _parts(*samples: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """The activations of a few images after the other, of several tensors alike."""
-    images = CACHED * samples[0].shape[0] // max(1, samples[0].numel())
-    return zip(*(own.split(max(1, images)) for own in samples), strict=True)
+def _at_once(samples: Tensor) -> int:
+    """The number of images whose activations fit into a core's cache, at least one."""
+    return max(1, CACHED * samples.shape[0] // max(1, samples.numel()))
 
 
 def _within_image(samples: Tensor) -> tuple[int, ...]:

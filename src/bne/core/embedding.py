@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from bne.core.moments import Moments
+from bne.core.moments import Moments, in_processes, is_traced
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.core.passes import Pass, Passes
 
@@ -143,11 +143,7 @@ class _Enough(Exception):  # noqa: N818 - no error
 
 def _is_watched() -> bool:
     """Whether others follow a pass and must see its end: compilers, or hooks of sharded layers."""
-    return (
-        torch.compiler.is_compiling()
-        or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
-        or (distributed.is_available() and distributed.is_initialized())
-    )
+    return is_traced() or in_processes()
 
 
 def _average(uses: list[Moments]) -> Moments:

@@ -458,7 +458,8 @@ class DomainEnsemble(nn.Module):
             own: (N,), each image's own domain, if its images are to define the statistics.
         """
         count = images.shape[0]
-        if chosen is not None and own is not None and self.max_branches is not None:
+        apart = self.nearest is not None and chosen is not None and own is not None
+        if apart and self.max_branches is not None:
             raise ValueError(
                 "nearest and max_branches do not go together in training: a domain's images, whose "
                 "statistics its branch needs, would be spread over several runs"

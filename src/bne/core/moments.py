@@ -96,6 +96,23 @@ def values_per_channel(samples: Tensor) -> int:
     return math.prod((samples.shape[1], *samples.shape[3:]))
 
 
+def linear_map(
+    moments: Moments, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor]:
+    """Scale and shift to which normalizing by moments, (..., C), reduces, γ and β included."""
+    scale = (moments.var + eps).rsqrt()
+    if weight is not None:
+        scale = scale * weight
+    if bias is None:
+        return scale, -moments.mean * scale
+    return scale, torch.addcmul(bias, moments.mean, scale, value=-1)
+
+
+def is_traced() -> bool:
+    """Whether a compiler or tracer follows, which fuses the plain form by itself."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+
+
 def at_least_float32(x: Tensor) -> Tensor:
     """The same values; half precision is too coarse for statistics."""
     return x if x.dtype.itemsize >= 4 else x.float()
@@ -110,6 +127,11 @@ def combine_processes(local: Moments, count: Tensor) -> tuple[Moments, Tensor]:
     total = counts.sum(1)
     share = counts / total.clamp_min(1).unsqueeze(1)
     return combine(Moments(means, variances), share.squeeze(2)), total.squeeze(1)
+
+
+def in_processes() -> bool:
+    """Whether this process is one of several that train together, or could be."""
+    return distributed.is_available() and distributed.is_initialized()
 
 
 def gather_processes(mine: Tensor) -> Tensor:

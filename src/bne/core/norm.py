@@ -32,7 +32,9 @@ from bne.core.moments import (
     combine,
     combine_processes,
     extrapolated,
+    in_processes,
     leaned,
+    linear_map,
     samples_of,
     values_per_channel,
 )
@@ -377,7 +379,7 @@ class DomainBatchNorm(nn.Module):
 
     def _pools_processes(self) -> bool:
         """Whether batch statistics are those of all processes, if there are any others."""
-        if not distributed.is_available() or not distributed.is_initialized():
+        if not in_processes():
             return False
         if self.synchronised is None and distributed.get_world_size() > 1:
             raise RuntimeError(
@@ -500,14 +502,7 @@ class DomainBatchNorm(nn.Module):
             return F.batch_norm(x, mean, var, self.weight, self.bias, eps=self.eps)
         if domains is not None:
             moments = Moments(moments.mean[domains], moments.var[domains])
-        scale = (moments.var + self.eps).rsqrt()
-        if self.weight is not None:
-            scale = scale * self.weight
-        if self.bias is None:
-            shift = -moments.mean * scale
-        else:
-            shift = torch.addcmul(self.bias, moments.mean, scale, value=-1)
-        return mapped(samples, scale, shift)
+        return mapped(samples, *linear_map(moments, self.weight, self.bias, self.eps))
 
     def _is_plain(self, dtype: torch.dtype, moments: Moments) -> bool:
         """Whether torch's batch norm does it at once: all rows alike, and dtypes that it takes."""

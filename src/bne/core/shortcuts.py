@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from bne.core.kernels import pooling_for
+from bne.core.moments import Moments, is_traced, linear_map
 from bne.core.norm import DomainBatchNorm
 from bne.core.passes import Pass, Passes, Rule, copied
 
@@ -36,8 +37,7 @@ def pays(images: Tensor, copies: int = 1) -> bool:
         and not torch.is_grad_enabled()
         and copies * images.numel() <= SMALL
         and copies * len(images) <= FEW
-        and not torch.compiler.is_compiling()
-        and not torch.jit.is_tracing()  # type: ignore[attr-defined, no-untyped-call]
+        and not is_traced()
         and not torch.cuda.is_current_stream_capturing()  # a graph launches everything at once
     )
 
@@ -74,14 +74,16 @@ def _can_be_prepared(layer: DomainBatchNorm, device: torch.device) -> bool:
 def _maps(layers: Sequence[DomainBatchNorm], domains: Tensor) -> list[tuple[DomainBatchNorm, Map]]:
     """The maps of layers that have the same eps."""
     populations = [layer.population for layer in layers]
-    mean = torch.cat([population.mean for population in populations if population], 1)
-    var = torch.cat([population.var for population in populations if population], 1)
+    means = [population.mean for population in populations if population]
+    variances = [population.var for population in populations if population]
+    moments = Moments(torch.cat(means, 1), torch.cat(variances, 1))  # (K, channels of all layers)
     weight = torch.cat([layer.weight for layer in layers if layer.weight is not None])
     bias = torch.cat([layer.bias for layer in layers if layer.bias is not None])
-    scale = (var + layers[0].eps).rsqrt() * weight  # (K, channels of all layers)
-    shift = torch.addcmul(bias, mean, scale, value=-1)
     widths = [layer.num_features for layer in layers]
-    scales, shifts = (s.index_select(0, domains).split(widths, 1) for s in (scale, shift))
+    scales, shifts = (
+        each.index_select(0, domains).split(widths, 1)
+        for each in linear_map(moments, weight, bias, layers[0].eps)
+    )
     return list(zip(layers, zip(scales, shifts, strict=True), strict=True))
 
 

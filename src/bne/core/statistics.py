@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bne.core.activations import image_moments
 from bne.core.ensemble import DomainEnsemble
-from bne.core.moments import Moments, combine, leaned
+from bne.core.moments import Moments, combine, in_processes, leaned
 from bne.core.norm import DomainBatchNorm
 from bne.core.options import check_least
 
@@ -53,7 +53,7 @@ def recompute_statistics(
     def observe(images: Tensor, ids: Tensor) -> None:
         net(images, ids, own_branch=True)
 
-    several = distributed.is_available() and distributed.is_initialized()
+    several = in_processes()
     measure(net, batches(), observe, len(net.domains), shrinkage=shrinkage, pooled=several)
 
 
@@ -99,6 +99,7 @@ def measure(
                 current[:] = ids, counts
                 observe(images, ids)
     finally:
+        network.train(modes[network])  # which methods do more in than set modes
         for module, training in modes.items():
             module.training = training
         for name, value in network.named_buffers():

@@ -59,14 +59,16 @@ class Together:
                 depend on it.
         """
         net, self._adding = self._net, True
-        with self:
-            if net.mix in ONE_PASS:
-                net(images, details=places)
-            else:
-                net.embed(images)
-                if net.leans:  # on all branches: which are the nearest to all is not yet known
-                    net.branches(images)
-        self._adding = False
+        try:
+            with self:
+                if net.mix in ONE_PASS:
+                    net(images, details=places)
+                else:
+                    net.embed(images)
+                    if net.leans:  # on all branches: which are the nearest to all is not yet known
+                        net.branches(images)
+        finally:
+            self._adding = False
 
     def point(self, images: Tensor, embed: Callable[[Tensor], Embedding]) -> Embedding:
         """Where images lie: each at its own point while they are added, then all at one.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor, distributed
 from torch.utils.data import Sampler
 
+from bne.core.moments import in_processes
 from bne.data.batches import DomainBatches, EpochLength
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class DomainBatchSampler(Sampler[list[int]]):
             domains.tolist() if isinstance(domains, Tensor) else domains
         ):
             images.setdefault(domain, []).append(index)
-        several = distributed.is_available() and distributed.is_initialized()
+        several = in_processes()
         if rank is None:
             rank = distributed.get_rank() if several else 0
         if world_size is None:

@@ -34,11 +34,13 @@ class BranchMethod(Method):
 
     Attributes:
         mixing: the name of the stage in which the loss is that of the mixture.
+        placing: passes that find where an image lies among the domains.
         styles: how features are mixed in training, if they are.
     """
 
     net: DomainEnsemble
     mixing: ClassVar[str] = "distance training"
+    placing: ClassVar[int] = 1
     styles: StyleMixing | None = None
 
     def __init__(self, distance_training: When) -> None:
@@ -67,7 +69,8 @@ class BranchMethod(Method):
     ) -> tuple[str, float, float]:
         """One pass in the warm-up; of the mixture one per branch, and one that weighs them."""
         stage = cls._stage_of(options.get("distance_training", "after warm-up"), epoch, warm_up)
-        passes = (options.get("nearest") or domains) + 1
+        branches, even = options.get("nearest") or domains, options.get("distance") == "uniform"
+        passes = min(branches, domains) + (0 if even and branches >= domains else cls.placing)
         once = {"centre": 1, "statistics": 2}.get(options.get("mix", "logits"), passes)
         return stage, passes if stage == cls.mixing else 1, once
 
@@ -175,6 +178,12 @@ class BNE(BranchMethod):
             raise ValueError(
                 "mixstyle does not go with nearest in distance training: an image's partner may "
                 "not be run in the same branch; leave one out"
+            )
+        together = branch_statistics == "batch" and mixes_branches
+        if nearest is not None and max_branches is not None and together:
+            raise ValueError(
+                "nearest does not go with max_branches in distance training: a domain's images "
+                "would be spread over several runs; leave one out"
             )
         # Before the network is converted, which then no longer tells its stages.
         self.styles = None if mixstyle is None else StyleMixing(model, partners=mixstyle)

@@ -1,7 +1,7 @@
 """DNet, the paper's variant in which a small network tells the domains apart."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -57,6 +57,8 @@ class DNet(BranchMethod):
         domain_loss: factor of the cross-entropy of the domains then.
         momentum: share of a new batch in the running statistics, as in `bne.DomainEnsemble`.
     """
+
+    placing: ClassVar[int] = 0
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bne.core.activations import image_moments
 from bne.core.distances import Distance
 from bne.core.kernels import kernels_for
-from bne.core.moments import Moments, samples_of, values_per_channel
+from bne.core.moments import Moments, linear_map, samples_of, values_per_channel
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.core.options import ONE_PASS
 from bne.methods.bne import BNE, When
@@ -119,8 +119,7 @@ class OptimisedNorm(DomainBatchNorm):
 
     def _by_moments(self, x: Tensor, moments: Moments, gamma: Tensor, beta: Tensor) -> Tensor:
         """Normalizes every image by the moments given for it, (N, C), in one linear map."""
-        scale = (moments.var + self.eps).rsqrt() * gamma
-        return self.by_map(x, scale, torch.addcmul(beta, moments.mean, scale, value=-1))
+        return self.by_map(x, *linear_map(moments, gamma, beta, self.eps))
 
     def _affine(self) -> tuple[Tensor, Tensor]:
         """γ and β of the domains, (K, C) each."""

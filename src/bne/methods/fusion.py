@@ -23,7 +23,8 @@ class FusedHead(nn.Module):
     def __init__(self, start: nn.Linear, domains: int) -> None:
         super().__init__()
         inputs, weight = start.in_features, start.weight
-        self.classes = nn.Linear(inputs, domains * start.out_features).to(weight)
+        outputs, biased = domains * start.out_features, start.bias is not None
+        self.classes = nn.Linear(inputs, outputs, bias=biased).to(weight)
         self.domains = nn.Linear(inputs, domains).to(weight)
         with torch.no_grad():
             self.classes.weight.copy_(weight.repeat(domains, 1))

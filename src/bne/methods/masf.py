@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
-from bne.core.moments import gather_processes
+from bne.core.moments import gather_processes, in_processes
 from bne.core.options import check_least
 from bne.methods.features import classifier, with_features
 from bne.methods.method import register
@@ -84,7 +84,7 @@ class MASF(Episodes):
         unseen = domains[held_out[:1]]
         logits, features = with_features(self.net, images, self.virtual_step(task))
         embedded = self.embedder(features)
-        if distributed.is_initialized():
+        if in_processes():
             logits, embedded, labels, domains = (
                 gather_processes(part).flatten(0, 1) for part in (logits, embedded, labels, domains)
             )

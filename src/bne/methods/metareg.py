@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, distributed, nn
 
-from bne.core.moments import gather_processes
+from bne.core.moments import gather_processes, in_processes
 from bne.core.options import check_least
 from bne.methods.baselines import DeepAll
 from bne.methods.features import classifier, with_features
@@ -101,7 +101,7 @@ class MetaReg(DeepAll):
         It is the same in all processes, and depends on the penalty's weights alone.
         """
         one, other = self._pair(domains)
-        if distributed.is_initialized():
+        if in_processes():
             features, labels, domains = (
                 gather_processes(part).flatten(0, 1) for part in (features, labels, domains)
             )
@@ -120,7 +120,7 @@ class MetaReg(DeepAll):
         known = torch.arange(len(self.weights), device=domains.device)
         absent = (domains.unsqueeze(1) != known).all(0)
         place = torch.rand(len(known), device=domains.device)
-        if distributed.is_initialized():
+        if in_processes():
             distributed.broadcast(place, 0)
         order = (place + absent).argsort()
         return order[:1], order[:2][-1:]

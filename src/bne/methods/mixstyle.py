@@ -8,7 +8,9 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from bne.core.activations import image_moments, mapped
 from bne.core.ensemble import DomainEnsemble
+from bne.core.moments import values_per_channel
 from bne.core.options import check_share
 from bne.methods.baselines import DeepAll
 from bne.methods.method import register
@@ -151,8 +153,11 @@ def mixed(x: Tensor, partners: Tensor, share: Tensor) -> Tensor:
         partners: (N,), the number of each image's partner.
         share: (N,), of its own statistics.
     """
-    var, mean = torch.var_mean(x.detach(), (2, 3), keepdim=True)
-    deviation = (var + EPS).sqrt()
-    share = share.view(-1, 1, 1, 1).to(x.dtype)
+    samples = x.unsqueeze(1)
+    mean, var = image_moments(samples.detach())
+    values = values_per_channel(samples)
+    deviation = (var * (values / (values - 1)) + EPS).sqrt()  # unbiased, as its authors have it
+    share = share.unsqueeze(1).to(mean.dtype)
     new_mean, new_deviation = (torch.lerp(own[partners], own, share) for own in (mean, deviation))
-    return (x - mean) / deviation * new_deviation + new_mean
+    scale = new_deviation / deviation
+    return mapped(samples, scale, new_mean - mean * scale)

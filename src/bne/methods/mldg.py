@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.func import functional_call
 
-from bne.core.moments import gather_processes
+from bne.core.moments import gather_processes, in_processes
 from bne.core.options import check_least
 from bne.methods.baselines import DeepAll
 from bne.methods.method import register
@@ -45,7 +45,7 @@ class Episodes(DeepAll):
             The numbers of the other domains' images, and those of its images.
         """
         place = torch.rand(self._domains, device=domains.device)
-        if distributed.is_initialized():
+        if in_processes():
             distributed.broadcast(place, 0)
         order = place[domains].argsort(stable=True)
         present = min(self.domains_per_step or self._domains, self._domains)
@@ -62,7 +62,7 @@ class Episodes(DeepAll):
             create_graph=not self.first_order,
             materialize_grads=True,
         )
-        if distributed.is_initialized():
+        if in_processes():
             sizes = [slope.numel() for slope in slopes]
             mean = gather_processes(torch.cat([slope.flatten() for slope in slopes])).mean(0)
             parts = zip(mean.split(sizes), slopes, strict=True)

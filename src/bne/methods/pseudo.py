@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, distributed, nn
 
 from bne.core.embedding import Embedding
+from bne.core.moments import in_processes
 from bne.core.options import check_least
 from bne.methods.bne import BNE
 from bne.methods.method import Look, Method, register
@@ -150,7 +151,7 @@ class Clustered(Method):
         if len(self.assignment):
             labels = match(labels, self.assignment.cpu().numpy(), count)
         self.assignment = torch.from_numpy(labels).to(self.assignment.device)
-        if distributed.is_initialized():
+        if in_processes():
             distributed.broadcast(self.assignment, 0)  # rounding may differ between processes
 
 

@@ -160,6 +160,7 @@ class Keeper:
         """Keeps a moment of training."""
         if not self._runtime.processes.first:
             return
+        self.wait()
         path = path_of(self._folder.checkpoints, progress.step)
         kept = Checkpoint(plain({"progress": progress.to_dict()}), snapshot(tensors))
 
@@ -184,6 +185,7 @@ class Keeper:
             weights=None if recipe.weights is None else Path(recipe.weights).name,
             lean=plain(method.lean),
         )
+        self.wait()
         tensors = snapshot(method.state_dict())
         self._submit(lambda: save_model(folder, tensors, info))
 
@@ -214,5 +216,5 @@ class Keeper:
             ) from error
 
     def _submit(self, work: Callable[[], None]) -> None:
-        self.wait()  # no more than one copy of everything in memory; errors show here
+        """Writes meanwhile; `wait` first, so that there is no more than one copy of everything."""
         self._writing = self._writer.submit(work)

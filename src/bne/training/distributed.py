@@ -1,4 +1,7 @@
-"""Batch norm over the images of all processes, on any device; torch's own needs a GPU."""
+"""Several processes that train together, and batch norm over the images of all of them.
+
+Torch's own layer for it needs a GPU; this one runs on any device.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import gc
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,13 +18,15 @@ from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
-from bne.core.moments import Moments, at_least_float32, combine_processes
+from bne.core.activations import image_moments, mapped
+from bne.core.moments import Moments, combine, combine_processes, in_processes, linear_map
 from bne.core.norm import FUSED
 from bne.errors import TrainingError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+PATIENCE = timedelta(days=1)  # with the process that scores all images while the others wait
 LOST = ("by peer", "remote process exit")  # gloo's and NCCL's words for a process that has ended
 
 
@@ -77,11 +83,12 @@ def joined(device: torch.device | str) -> Iterator[Processes]:
     if device.type == "cuda":
         device = torch.device("cuda", device.index or int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    ours = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not distributed.is_initialized()
+    ours = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not in_processes()
     if ours:
-        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        distributed.init_process_group(backend, timeout=PATIENCE)
     try:
-        if distributed.is_initialized():
+        if in_processes():
             yield Processes(device, distributed.get_rank(), distributed.get_world_size())
         else:
             yield Processes(device)
@@ -127,19 +134,15 @@ class SynchronisedBatchNorm(_BatchNorm):
         return x
 
     def _by_batch(self, x: Tensor) -> Tensor:
-        dims = [d for d in range(x.ndim) if d != 1]
-        var, mean = torch.var_mean(at_least_float32(x), dims, correction=0)
-        count = mean.new_full((1,), x.numel() / x.shape[1])
-        batch = Moments(mean.unsqueeze(0), var.unsqueeze(0))
-        if self.training and distributed.is_initialized():
+        rows, samples = x.shape[0], x.unsqueeze(1)
+        own = image_moments(samples)
+        batch = combine(own, own.mean.new_full((1, rows), 1 / max(1, rows)))  # (1, C)
+        count = own.mean.new_full((1,), x.numel() / x.shape[1])
+        if self.training and in_processes():
             batch, count = combine_processes(batch, count)
         self._track(Moments(batch.mean[0], batch.var[0]), count)
-        scale = (batch.var + self.eps).rsqrt()
-        scale = scale if self.weight is None else scale * self.weight
-        shift = -batch.mean * scale
-        shift = shift if self.bias is None else shift + self.bias
-        shape = (1, -1, *(1,) * (x.ndim - 2))
-        return torch.addcmul(shift.view(shape), x, scale.view(shape)).to(x.dtype)
+        scale, shift = linear_map(batch, self.weight, self.bias, self.eps)
+        return mapped(samples, scale.expand(rows, -1), shift.expand(rows, -1))
 
     @torch.no_grad()
     def _track(self, batch: Moments, count: Tensor) -> None:

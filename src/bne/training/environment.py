@@ -55,8 +55,10 @@ def keep_memory() -> None:
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
     with suppress(AttributeError, OSError, TypeError):  # another C library
-        for parameter in (M_TRIM_THRESHOLD, M_MMAP_THRESHOLD):
-            ctypes.CDLL(None).mallopt(parameter, 2**31 - 1)
+        mallopt = ctypes.CDLL(None).mallopt
+        # Before version 2.35 it refuses the first. Trimming alone would make it slower than it was.
+        if any(mallopt(M_MMAP_THRESHOLD, size) for size in (2**31 - 1, 2**25)):
+            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
 
 
 def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:

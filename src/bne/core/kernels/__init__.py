@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bne.core.moments import values_per_channel
+from bne.core.moments import is_traced, values_per_channel
 
 
 def kernels_for(samples: Tensor) -> Any:
@@ -42,8 +42,7 @@ def _pay(x: Tensor) -> bool:
         x.is_cuda
         and x.dtype.itemsize <= 4
         and x.numel() > 0
-        # A compiler fuses the plain form by itself.
-        and not (torch.compiler.is_compiling() or torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
+        and not is_traced()
         and _are_worth_a_launch(x)
     )
 
