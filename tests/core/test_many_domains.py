@@ -162,6 +162,18 @@ class TestDomainsPerStep:
             same = (ours.running_mean == before.running_mean).all(1)
             assert same.tolist() == [False, True, False, True, False]
 
+    def test_one_branch_at_a_time_or_all_at_once(self, some, images, own):
+        one = copy.deepcopy(some)
+        one.max_branches = 1
+        expected, found = some(images, own), one(images, own)
+        torch.testing.assert_close(found, expected)
+        for logits in (expected, found):
+            logits.square().sum().backward()
+        for ours, theirs in zip(one.parameters(), some.parameters(), strict=True):
+            torch.testing.assert_close(ours.grad, theirs.grad)
+        for ours, theirs in zip(one.buffers(), some.buffers(), strict=True):
+            torch.testing.assert_close(ours, theirs)
+
     def test_nearest_limits_them_further(self, some, images, own):
         some.nearest = 2
         out = some(images, own, details=True)

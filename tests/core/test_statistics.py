@@ -9,7 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import bne
 from bne.core.norm import domain_layers
-from bne.core.statistics import shrunk
+from bne.core.statistics import measure, shrunk
+from bne.methods import create
 from tests.networks import randomise_norms, small_cnn
 
 DOMAINS = ["a", "b", "c"]
@@ -55,6 +56,17 @@ def test_one_batch_of_everything_gives_every_layer_its_batch_statistics(net, ima
         torch.testing.assert_close(ours.running_mean, theirs.running_mean)
         torch.testing.assert_close(ours.running_var, theirs.running_var)
     assert net.training
+
+
+def test_a_method_is_left_as_its_mode_has_it(images) -> None:
+    method = create("bne-pooled", small_cnn(), DOMAINS).eval()
+    before = method.predict(images)
+    measure(method, [(images, IDS, torch.ones(27, dtype=torch.bool))], method.observe, 3)
+    assert not method.training
+    others = create("bne-pooled", small_cnn(), DOMAINS)
+    others.load_state_dict(method.state_dict())
+    torch.testing.assert_close(method.predict(images), others.eval().predict(images))
+    assert not torch.equal(method.predict(images), before)  # by the new statistics
 
 
 def test_few_images_lean_on_the_average_domain(net, images) -> None:

@@ -130,6 +130,17 @@ def test_one_image_alone_is_answered_as_always(options):
         torch.testing.assert_close(net(image), expected)
 
 
+def test_images_that_could_not_be_added_leave_nothing_behind():
+    net = converted()
+    together, images = Together(net), IMAGES.double()
+    with pytest.raises(RuntimeError):
+        together.add(images[:, :2])  # channels that the network does not take
+    together.add(images)
+    with together:
+        first, again = net(images), net(images)
+    assert torch.equal(first, again)
+
+
 def test_images_must_be_added_before():
     net = bne.convert(small_cnn(), DOMAINS, lean=0.1).eval()
     with Together(net), pytest.raises(ValueError, match="call add before"):

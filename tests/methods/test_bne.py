@@ -138,6 +138,9 @@ def test_styles_in_the_warm_up_and_what_they_do_not_go_with(batch, monkeypatch):
     plain.load_state_dict(method.state_dict())
     plain.train().begin_epoch(0, warm_up=1)
     assert not torch.allclose(mixing, plain(*batch))
+    with pytest.raises(ValueError, match="nearest does not go with max_branches"):
+        BNE(small_cnn(), DOMAINS, nearest=1, max_branches=1)
+    BNE(small_cnn(), DOMAINS, nearest=1, max_branches=1, branch_statistics="population")
     with pytest.raises(ValueError, match="does not go with max_branches"):
         BNE(small_cnn(), DOMAINS, mixstyle="own domain", max_branches=1)
     with pytest.raises(ValueError, match="does not go with nearest"):

@@ -45,8 +45,11 @@ def test_the_prediction_by_hand(method, batch) -> None:
         torch.testing.assert_close(logits[n], expected)
 
 
-def test_classifiers_start_as_the_networks_own(batch) -> None:
+@pytest.mark.parametrize("biased", [True, False])
+def test_classifiers_start_as_the_networks_own(batch, biased: bool) -> None:
     model = randomise_norms(small_cnn()).eval()
+    if not biased:
+        model[-1].bias = None
     with torch.no_grad():
         before = model(batch[0])
         after = Fusion(model, DOMAINS).eval().predict(batch[0])

@@ -31,6 +31,12 @@ def test_statistics_are_mixed() -> None:
     assert (x.grad.amax((2, 3)) == x.grad.amin((2, 3))).all()  # the statistics pass no gradient
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_features_that_are_not_mixed_stay_as_they_are_in_half_precision(dtype) -> None:
+    x = (torch.randn(5, 4, 16, 16) * 300 + 100).to(dtype)
+    assert torch.equal(mixed(x, torch.randperm(5), torch.ones(5)), x)
+
+
 def test_the_loss_by_hand(batch) -> None:
     images, labels, domains = batch
     model = randomise_norms(small_cnn()).double()
