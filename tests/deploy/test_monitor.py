@@ -269,3 +269,13 @@ def test_images_come_in_the_order_of_their_times(tmp_path: Path) -> None:
     ):
         with pytest.raises((DataError, SettingsError), match=words):
             sort_by_time(one, [given], kind)
+
+
+def test_channels_that_hardly_vary_leave_finite_numbers() -> None:
+    draw = np.random.default_rng(0)
+    spread = np.array([1.0, 2e-6, 1e-5, 2e-4, 0.0])
+    points = {name: (draw.normal(size=(40, 5)) * spread).astype(np.float32) for name in "ab"}
+    made = Reference.of(points, {})
+    new = made.place(draw.normal(size=(3, 5)) * spread)
+    assert np.isfinite([*made.vectors["a"], *made.vectors["b"]]).all()
+    assert np.isfinite(new).all()

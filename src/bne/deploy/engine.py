@@ -205,14 +205,17 @@ def calibrate(engine: Engine, feed: Feed, members: Mapping[str, Sequence[int]]) 
     parts, labels = [], []
     points: dict[str, Any] = {}
     for name, own in members.items():
-        looks = []
+        looks, count = [], 0
+        kept = np.isin(np.arange(len(own)), some(len(own), most))  # of far more, perhaps
         for images, truth in feed.gather(batches(torch.as_tensor(own))):
             seen, found = engine._look(images)
             parts.append(seen)
             labels.append(truth.cpu().numpy())
-            looks += [] if found is None else [found]
+            if found is not None:
+                looks.append(found.cpu().numpy()[kept[count : count + len(found)]])
+                count += len(found)
         if looks:
-            points[name] = torch.cat(looks)[some(len(own), most)].cpu().numpy()
+            points[name] = np.concatenate(looks)
     seen, known = Seen.cat(parts), branches(engine.method)
     reference = None
     if points and seen.distances is not None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 MOST, IN_ALL = 300, 3000  # images of each domain, and of all
 DIGITS = 4  # decimals
 AXES, PER_AXIS = 30, 8  # principal axes, and images that each needs
-DEAD = 1e-6  # spread of a channel below which it tells nothing
+DEAD = 1e-4  # spread of a channel below which it tells nothing, and rounding much
+AT_ONCE = 256  # images
 LEAST = 1e-3  # share of a channel's variance that is left without an image
 
 
@@ -60,19 +61,23 @@ class Reference:
             points: (n, D) by domain, see `bne.deploy.engine.Engine`.
             usual: as the attribute.
         """
-        every = np.concatenate([*points.values()]).astype(np.float64)
-        mean, scale = every.mean(0), every.std(0)
+        every = np.concatenate([*points.values()])
+        mean = every.mean(0, dtype=np.float64)
+        apart = every - mean.astype(every.dtype)
+        squares = np.einsum("nd,nd->d", apart, apart, dtype=np.float64)
+        scale = np.sqrt(squares / len(every))
         times = np.where(scale > DEAD, 1 / np.maximum(scale, DEAD), 0)
-        apart = (every - mean) * times
+        apart *= times.astype(every.dtype)
         count = int(np.clip(len(every) // PER_AXIS, 1, AXES))
         # Of far more channels than images, by the images' inner products.
-        values, sides = np.linalg.eigh(apart @ apart.T)
+        values, sides = np.linalg.eigh((apart @ apart.T).astype(np.float64))
         largest = np.argsort(values)[::-1][:count]
         length = np.sqrt(np.maximum(values[largest], DEAD))
-        axes = ((apart.T @ sides[:, largest] / length).T * times).astype("<f2")
+        axes = ((sides[:, largest] / length).T.astype(every.dtype) @ apart * times).astype("<f2")
         origin = (axes.astype(np.float64) @ mean).round(DIGITS).tolist()
         found = cls(_text(axes), origin, {}, usual, _text(np.stack([mean, times]).astype("<f4")))
-        own = found.place(every)
+        some_at_once = np.array_split(every, -(-len(every) // AT_ONCE))
+        own = np.concatenate([found.place(part) for part in some_at_once])
         own[:, -1] = logarithms(_left_out(apart))
         parts = np.split(own.round(DIGITS), np.cumsum([*map(len, points.values())])[:-1])
         return replace(found, vectors={k: o.tolist() for k, o in zip(points, parts, strict=True)})
