@@ -179,7 +179,7 @@ def test_vectors_are_principal_components() -> None:
     assert Reference(**json.loads(json.dumps(asdict(few)))) == few
 
 
-@pytest.mark.parametrize("count", [20, 60])
+@pytest.mark.parametrize("count", [24, 60])
 def test_few_held_out_images_of_many_channels_raise_no_alarms(count: int) -> None:
     """Their own mean and scale suit them better than any new image of the same domain."""
     rng = np.random.default_rng(8)
@@ -194,14 +194,26 @@ def test_few_held_out_images_of_many_channels_raise_no_alarms(count: int) -> Non
 def test_a_small_domain_is_known_by_the_spread_of_all() -> None:
     """Its own images are fewer than a vector has numbers."""
     rng = np.random.default_rng(9)
-    mix = np.linalg.qr(rng.normal(size=(12, 12)))[0]
-    many, few = rng.normal(size=(300, 12)) @ mix, rng.normal(size=(10, 12)) @ mix + 4
-    found = known_domains({"many": many, "few": few, "left out": few[:3]})
+    mix = np.linalg.qr(rng.normal(size=(30, 30)))[0]
+    many, few = rng.normal(size=(300, 30)) @ mix, rng.normal(size=(24, 30)) @ mix + 4
+    found = known_domains({"many": many, "few": few, "left out": few[:-1]})
     assert set(found) == {"many", "few"}
-    window = rng.normal(size=(64, 12)) @ mix
+    window = rng.normal(size=(64, 30)) @ mix
     assert found["few"].window_p_value(window + 4) > 0.01
     assert found["many"].window_p_value(window + 4) < 1e-6
     assert known_domains({"few": few}) == {}
+
+
+@pytest.mark.parametrize("size", [8, 64])
+def test_a_domain_of_as_few_images_as_may_be_raises_no_more_alarms_than_stated(size: int) -> None:
+    rng = np.random.default_rng(10)
+    alarms = []
+    for _ in range(40):
+        few, many = rng.normal(size=(24, 31)), rng.normal(size=(300, 31)) + 5
+        known = known_domains({"few": few, "many": many})
+        windows = rng.normal(size=(20, size, 31))
+        alarms += [known["few"].window_p_value(window) < 0.01 for window in windows]
+    assert np.mean(alarms) < 0.02  # with images of 8 held out it is 0.1
 
 
 def test_a_domain_off_the_axes_alarms() -> None:

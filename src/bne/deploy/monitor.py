@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 CONFIDENCE = 0.999
 LIMIT = 3.0  # robust standard deviations
-FEWEST = 4  # held-out images that tell a domain's middle and spread
+FEWEST = 24  # held-out images; by fewer, the spread of a domain is told too small too often
 SMALLEST = 8  # images of a last window that is not full
 
 
@@ -234,8 +234,8 @@ class Watch:
         if not self._known:
             kept = counted(sum(map(len, vectors.values())), "held-out image")
             raise SettingsError(
-                f"The model keeps {kept}, too few to tell what is usual; train with a larger "
-                "validation share."
+                f"The model keeps {kept}, too few to tell what is usual: {FEWEST} of a domain are "
+                "needed; train with a larger validation share."
             )
         self._waiting: list[tuple[Floats, Floats, datetime | None]] = []
         self._tested = 0  # images
