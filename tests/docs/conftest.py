@@ -86,6 +86,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def workplace(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The present folder: what is prepared, and room for what a page makes."""
+    monkeypatch.setattr("bne.deploy.monitor.FEWEST", 2)  # of the few small images there are
     folders = ("root", "data", "PACS", "animals", "scans", "hospitals", "sixth")
     for entry in (*folders, WEIGHTS, "records.jsonl"):
         (tmp_path / entry).symlink_to(prepared / entry)
