@@ -136,6 +136,17 @@ def test_the_centre_stays_unless_told_otherwise(runs: Runs, photos, tmp_path: Pa
         torch.testing.assert_close(one[0], other)
 
 
+def test_a_domain_enrolled_anew_under_its_name_stays_out_of_the_centre(
+    runs: Runs, photos, tmp_path: Path
+) -> None:
+    model = bne.load(runs["bne"], "cpu", mix="centre")
+    made = model.forget("sketch").enroll("sketch", photos)
+    assert (made.domains, made.info.central) == (model.domains, 1)
+    made.save(tmp_path / "new.bne")
+    again = bne.load(tmp_path / "new.bne", "cpu").predict(photos).seen.logits
+    np.testing.assert_array_equal(again, made.predict(photos).seen.logits)
+
+
 def test_nothing_of_the_old_model_changes(before, photos) -> None:
     state = snapshot(before.engine.method.state_dict())
     before.enroll("photo", photos)
