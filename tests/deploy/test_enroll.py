@@ -12,6 +12,7 @@ from bne.core.norm import domain_layers
 from bne.data.images import resize
 from bne.deploy import bundle
 from bne.deploy.answers import Calibration
+from bne.deploy.classifier import Classifier
 from bne.deploy.manifest import KEY
 from bne.errors import DataError, SettingsError
 from bne.methods import create
@@ -113,6 +114,13 @@ def test_a_file_keeps_what_was_enrolled(after, photos, tmp_path: Path) -> None:
     assert unwatched.format == 1  # which earlier versions read
     again.forget("art").save(tmp_path / "other.bne")
     assert bne.load(tmp_path / "other.bne", "cpu").domains == ("sketch", "photo")
+
+
+def test_a_map_of_other_domains_is_left_out(before, photos) -> None:
+    places = {"branches": {"art": [0, 0], "sketch": [1, 0]}, "images": []}
+    model = Classifier(before.engine.method, replace(before.info, map=places), "cpu")
+    for made in (model.enroll("photo", photos), model.forget("art")):
+        assert made.info.map is None
 
 
 def test_the_centre_stays_unless_told_otherwise(runs: Runs, photos, tmp_path: Path) -> None:
