@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 
 import bne as library
+from bne.data import open_images
+from bne.data.cache import prepare
+from bne.deploy.map import make_map
 from tests.cli.command import SETTINGS, bne, refusal
 
 Runs = dict[str, Path]
@@ -37,6 +40,14 @@ def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None
     expected = library.load(runs["bne"], "cpu").info.calibration
     assert found.percentiles == pytest.approx(expected.percentiles, rel=1e-4)
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+
+
+def test_a_map_of_few_images_shows_every_class(runs: Runs, here: Path) -> None:
+    model, images = library.load(runs["bne"], "cpu"), open_images(runs["data"])
+    prepared = prepare(images, here / "cache", model.engine.way.size)
+    found = make_map(model.engine, model.info, prepared, range(len(images)), 2)["images"]
+    shown = [(one["domain"], one["class"]) for one in found]
+    assert shown == [("art", "cat"), ("art", "dog"), ("sketch", "cat"), ("sketch", "dog")]
 
 
 def test_thumbnails_are_small_jpegs_of_the_maps_images(
