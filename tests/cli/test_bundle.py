@@ -97,6 +97,10 @@ def test_a_model_carries_what_to_expect_at_a_new_domain(runs: Runs, here: Path) 
     for other in (runs["bne"], runs["deepall"]):
         error = refusal("bundle", other, "x.bne", "--records", "study/records.jsonl")
         assert "leave out each of its domains" in error
+    lines = (here / "study/records.jsonl").read_text().splitlines()
+    other = [{**one, "materials": {"images": "other"}} for one in map(json.loads, lines)]
+    (here / "both.jsonl").write_text("\n".join([*lines, *map(json.dumps, other)]))
+    assert "on 2 sets of images" in refusal("bundle", "run", "x.bne", "--records", "both.jsonl")
     assert not (here / "x.bne").exists()
 
 
