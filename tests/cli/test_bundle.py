@@ -42,6 +42,16 @@ def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
 
 
+def test_images_that_a_run_left_out_are_left_out_again(runs: Runs, here: Path) -> None:
+    data = shutil.copytree(runs["data"], here / "data")
+    (data / "art/cat/00.png").write_bytes(b"no image")
+    command = ("bundle", runs["bne"], "x.bne", "--data", data, "--device", "cpu", "--map", 9)
+    assert "--skip-bad" in bne(*command, code=1).err
+    bne(*command, "--skip-bad")
+    bne("bundle", runs["bne"], "y.bne", "--data", runs["data"], "--device", "cpu", "--map", 9)
+    assert (here / "x.bne").read_bytes() == (here / "y.bne").read_bytes()
+
+
 def test_a_map_of_few_images_shows_every_class(runs: Runs, here: Path) -> None:
     model, images = library.load(runs["bne"], "cpu"), open_images(runs["data"])
     prepared = prepare(images, here / "cache", model.engine.way.size)
