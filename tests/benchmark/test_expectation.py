@@ -44,7 +44,8 @@ def test_intervals_are_over_domains_whatever_the_seeds() -> None:
     assert (ours.worst, ours.seeds, ours.images, ours.rule) == ("sketch", 2, 3000, "last")
     assert (base.row, base.gain) == ("deepall", None)
     assert json.loads(json.dumps(ours.to_dict()))["sentence"] == str(ours)
-    assert all(figure in str(ours) for figure in ("75.3 %", "sketch, 58.0 %", "+4.7 points"))
+    ends = f"95 % interval of the mean over 3 domains: {low:.1f} to {min(100, high):.1f}"
+    assert all(part in str(ours) for part in ("75.3 %", ends, "sketch, 58.0 %", "+4.7 points"))
 
 
 def test_more_seeds_do_not_narrow_it_and_more_domains_do() -> None:

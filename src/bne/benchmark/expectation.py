@@ -79,7 +79,7 @@ class Expectation:
             text += " (from one domain left out: how far others differ is not known)"
         else:
             ends = f"{max(0, found.low):.1f} to {min(100, found.high):.1f}"
-            text += f" (95 % interval over {len(self.domains)} domains: {ends})"
+            text += f" (95 % interval of the mean over {len(self.domains)} domains: {ends})"
         text += f"; the worst domain, {self.worst}, {self.domains[self.worst]:.1f} %"
         if gain is not None:
             text += f"; gain over DeepAll {signed(gain.mean, 1)} points"
