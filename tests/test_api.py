@@ -47,8 +47,12 @@ def test_train_does_what_the_command_does(data: Path, here: Path, capsys) -> Non
     assert one.read_bytes() == other.read_bytes()
     score = run.result.accuracy["last"]["photo"]
     assert run.accuracy == 100 * score.correct / score.images
-    # What is finished is read, by the command as well.
+    # What is finished is read, by the command as well, and what is missing is written.
+    file = run.folder / "model.bne"
+    written = file.read_bytes()
+    file.unlink()
     assert bne.train(data, "photo", device="cpu", lr=2e-3, **SMALL).result == run.result
+    assert file.read_bytes() == written
     assert command(*arguments).json == {**ours, "model": str(run.folder / "model")}
 
 

@@ -133,7 +133,9 @@ def train(
     inputs = resolve(data, target, recipe, settings, allow_gaps=allow_gaps)
     chosen = inputs.recipe
     folder = Path(out) if out else Path("runs") / _name(Path(recipe).stem, inputs)
-    done = (folder / "result.json").exists()
+    trained = (folder / "result.json").exists()
+    # A network that somebody removed gives no file.
+    done = trained and ((folder / NAME).exists() or not (folder / "model").exists())
     check_folder(folder, data, write=not done)
     place = choose_device(device)
     check_weights(chosen)
@@ -148,7 +150,7 @@ def train(
     heard = [*([_progress()] if shown else []), *listeners]
     how: Any = {"device": place, "listeners": heard, "resume": resume, "analyse": calibrate_run}
     result = run(inputs, prepared, folder, **how)
-    if done and shown:
+    if trained and shown:
         print(f"{folder} has this run, finished before: nothing is trained.", file=sys.stderr)
     if not done and first:
         load(folder, "cpu").save(folder / NAME)

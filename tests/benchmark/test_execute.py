@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 from filelock import FileLock
@@ -120,7 +121,11 @@ def test_a_process_that_dies_does_not_stop_the_others(parallel: int) -> None:
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_all_processes(number: signal.Signals) -> None:
+def test_a_signal_ends_all_processes_at_work(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, children = Mock(), multiprocessing.active_children
+    monkeypatch.setattr(multiprocessing, "active_children", lambda: [*children(), ours])
     before = signal.getsignal(number)
     outcomes = execute(["a", "endless", "endless", "b"], SimpleNamespace(parallel=2))
     assert next(outcomes) == "done: a"
@@ -129,7 +134,8 @@ def test_a_signal_ends_all_processes(number: signal.Signals) -> None:
     with pytest.raises(Interrupted, match="the same command goes on"):
         next(outcomes)
     assert time.monotonic() - started < 20
-    assert multiprocessing.active_children() == []
+    assert children() == []
+    ours.terminate.assert_not_called()  # a child of the program itself
     assert signal.getsignal(number) is before
 
 

@@ -1,11 +1,12 @@
 """What to expect at a new domain, against scipy's tests of one figure per domain."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from scipy import stats
 
-from bne.benchmark.expectation import Interval, expectations
+from bne.benchmark.expectation import Interval, expectations, expected_of
 from bne.benchmark.render import figures, result_grid, result_tables
 from bne.benchmark.tables import LEANING
 from bne.recipes.files import load_experiment
@@ -43,7 +44,8 @@ def test_intervals_are_over_domains_whatever_the_seeds() -> None:
     assert (ours.worst, ours.seeds, ours.images, ours.rule) == ("sketch", 2, 3000, "last")
     assert (base.row, base.gain) == ("deepall", None)
     assert json.loads(json.dumps(ours.to_dict()))["sentence"] == str(ours)
-    assert all(figure in str(ours) for figure in ("75.3 %", "sketch, 58.0 %", "+4.7 points"))
+    ends = f"95 % interval of the mean over 3 domains: {low:.1f} to {min(100, high):.1f}"
+    assert all(part in str(ours) for part in ("75.3 %", ends, "sketch, 58.0 %", "+4.7 points"))
 
 
 def test_more_seeds_do_not_narrow_it_and_more_domains_do() -> None:
@@ -83,6 +85,26 @@ def _shares(one, scores):
     held_out = {"other": {"correct": 5, "images": 10}}
     share = {"share": 0.0, "validation": held_out, "target": target, "gained": 0, "lost": 0}
     return (share,)
+
+
+def test_what_to_expect_of_a_model_comes_from_single_domains_left_out_on_the_same_images() -> None:
+    def left_out(target: tuple[str, ...], right: int, images: str):
+        one = item("bne", "")
+        one = replace(one, recipe=replace(one.recipe, target=target))
+        return record(one, dict.fromkeys(target, right), materials={"images": images})
+
+    def expected(records, domains=TARGETS):
+        settings = left_out((), 0, "").settings
+        found = expected_of(settings, domains, records, leans=False)
+        return [one.accuracy.mean for one in found]
+
+    whole = [left_out((target,), 800, "all") for target in TARGETS]
+    assert expected(whole) == [80]
+    others = [left_out(("art", "photo"), 400, "all"), left_out((), 0, "all")]
+    others += [left_out((target,), 400, "no sketch") for target in TARGETS[:2]]
+    assert expected([*whole, *others]) == [80]
+    assert expected([*whole, *others], TARGETS[:2]) == [80, 40]  # either may be the model's
+    assert expected(others) == []
 
 
 def balanced(unbalanced: bool):

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bne.benchmark.records import read
+from bne.benchmark.plan import choose, plan
+from bne.benchmark.records import append, read
+from bne.benchmark.reference import SUMMARIES
+from tests.benchmark.examples import record
 from tests.benchmark.test_ray import figures
 from tests.cli.command import SETTINGS, bne, refusal
 from tests.docs.pages import ROOT
@@ -140,6 +143,14 @@ def test_other_settings_than_those_recorded_are_named() -> None:
     said = refusal(*table, *weights, "--set", "per_domain=18", "--set", "accumulate=2")
     assert "differ in per_domain and accumulate alone; add --set per_domain=16 --set" in said
     assert "they are of bne" in refusal(*command, "--benchmark", "pacs", "--methods", "head-only")
+
+
+def test_recorded_runs_without_a_target_are_no_column(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    for one in plan(choose(methods=["bne"], held_out=[("a",), ()]), 1, {}):
+        append(file, record(one, dict.fromkeys(one.recipe.target, 800)))
+    found = bne("benchmark", "--records", file, "--json").json["figures"]
+    assert {one["column"] for one in found} - {*SUMMARIES} == {"a"}
 
 
 def test_a_report_that_cannot_be_made_stops_before_training(data: Path, tmp_path: Path) -> None:

@@ -9,6 +9,9 @@ import pytest
 from PIL import Image
 
 import bne as library
+from bne.data import open_images
+from bne.data.cache import prepare
+from bne.deploy.map import make_map
 from tests.cli.command import SETTINGS, bne, refusal
 
 Runs = dict[str, Path]
@@ -37,6 +40,24 @@ def test_with_its_data_a_run_is_calibrated_later(runs: Runs, here: Path) -> None
     expected = library.load(runs["bne"], "cpu").info.calibration
     assert found.percentiles == pytest.approx(expected.percentiles, rel=1e-4)
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-4)
+
+
+def test_images_that_a_run_left_out_are_left_out_again(runs: Runs, here: Path) -> None:
+    data = shutil.copytree(runs["data"], here / "data")
+    (data / "art/cat/00.png").write_bytes(b"no image")
+    command = ("bundle", runs["bne"], "x.bne", "--data", data, "--device", "cpu", "--map", 9)
+    assert "--skip-bad" in bne(*command, code=1).err
+    bne(*command, "--skip-bad")
+    bne("bundle", runs["bne"], "y.bne", "--data", runs["data"], "--device", "cpu", "--map", 9)
+    assert (here / "x.bne").read_bytes() == (here / "y.bne").read_bytes()
+
+
+def test_a_map_of_few_images_shows_every_class(runs: Runs, here: Path) -> None:
+    model, images = library.load(runs["bne"], "cpu"), open_images(runs["data"])
+    prepared = prepare(images, here / "cache", model.engine.way.size)
+    found = make_map(model.engine, model.info, prepared, range(len(images)), 2)["images"]
+    shown = [(one["domain"], one["class"]) for one in found]
+    assert shown == [("art", "cat"), ("art", "dog"), ("sketch", "cat"), ("sketch", "dog")]
 
 
 def test_thumbnails_are_small_jpegs_of_the_maps_images(
@@ -86,6 +107,10 @@ def test_a_model_carries_what_to_expect_at_a_new_domain(runs: Runs, here: Path) 
     for other in (runs["bne"], runs["deepall"]):
         error = refusal("bundle", other, "x.bne", "--records", "study/records.jsonl")
         assert "leave out each of its domains" in error
+    lines = (here / "study/records.jsonl").read_text().splitlines()
+    other = [{**one, "materials": {"images": "other"}} for one in map(json.loads, lines)]
+    (here / "both.jsonl").write_text("\n".join([*lines, *map(json.dumps, other)]))
+    assert "on 2 sets of images" in refusal("bundle", "run", "x.bne", "--records", "both.jsonl")
     assert not (here / "x.bne").exists()
 
 

@@ -118,6 +118,7 @@ def test_json_is_all_of_stdout_and_a_finished_run_is_reported_again(
     row = next(line for line in output.splitlines() if line.startswith("│ last"))
     assert f"{100 * right[worst] / 16:.1f}, {worst}" in row
     shutil.rmtree("mine/model")
+    Path("mine/model.bne").unlink()
     assert bne(*command).json == {**first, "model": None}
     assert "no longer in mine/model; " in bne(*command[:-1]).out
     Path("mine/result.json").unlink()  # as it then says

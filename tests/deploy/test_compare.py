@@ -10,7 +10,9 @@ from bne.data.sources import open_images
 from bne.deploy.compare import Candidate, Difference, compare, mcnemar
 
 
-@pytest.mark.parametrize(("gained", "lost"), [(0, 0), (1, 0), (3, 9), (40, 41), (900, 1000)])
+@pytest.mark.parametrize(
+    ("gained", "lost"), [(0, 0), (1, 0), (3, 9), (40, 41), (900, 1000), (99_000, 100_000)]
+)
 def test_mcnemar_is_the_exact_test(gained: int, lost: int) -> None:
     expected = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
     assert mcnemar(gained, lost) == pytest.approx(expected)

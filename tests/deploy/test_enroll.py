@@ -12,6 +12,7 @@ from bne.core.norm import domain_layers
 from bne.data.images import resize
 from bne.deploy import bundle
 from bne.deploy.answers import Calibration
+from bne.deploy.classifier import Classifier
 from bne.deploy.manifest import KEY
 from bne.errors import DataError, SettingsError
 from bne.methods import create
@@ -115,6 +116,13 @@ def test_a_file_keeps_what_was_enrolled(after, photos, tmp_path: Path) -> None:
     assert bne.load(tmp_path / "other.bne", "cpu").domains == ("sketch", "photo")
 
 
+def test_a_map_of_other_domains_is_left_out(before, photos) -> None:
+    places = {"branches": {"art": [0, 0], "sketch": [1, 0]}, "images": []}
+    model = Classifier(before.engine.method, replace(before.info, map=places), "cpu")
+    for made in (model.enroll("photo", photos), model.forget("art")):
+        assert made.info.map is None
+
+
 def test_the_centre_stays_unless_told_otherwise(runs: Runs, photos, tmp_path: Path) -> None:
     model = bne.load(runs["bne"], "cpu", mix="centre")
     expected = model.predict(photos).seen
@@ -134,6 +142,17 @@ def test_the_centre_stays_unless_told_otherwise(runs: Runs, photos, tmp_path: Pa
     rows = [layer.running_mean[:3].mean(0) for layer in domain_layers(third.engine.method)]
     for one, other in zip(central, rows, strict=True):
         torch.testing.assert_close(one[0], other)
+
+
+def test_a_domain_enrolled_anew_under_its_name_stays_out_of_the_centre(
+    runs: Runs, photos, tmp_path: Path
+) -> None:
+    model = bne.load(runs["bne"], "cpu", mix="centre")
+    made = model.forget("sketch").enroll("sketch", photos)
+    assert (made.domains, made.info.central) == (model.domains, 1)
+    made.save(tmp_path / "new.bne")
+    again = bne.load(tmp_path / "new.bne", "cpu").predict(photos).seen.logits
+    np.testing.assert_array_equal(again, made.predict(photos).seen.logits)
 
 
 def test_nothing_of_the_old_model_changes(before, photos) -> None:

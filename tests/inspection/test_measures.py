@@ -1,5 +1,7 @@
 """Measures, against scikit-learn and against drawing images one by one."""
 
+from unittest.mock import Mock
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -41,6 +43,19 @@ def by_scikit_learn(truth, chances, positive: int | None, specificity: float) ->
         metrics.f1_score(truth, answers, average="macro"),
         *np.mean(ranked, 0),
     ]
+
+
+def test_classes_are_sorted_once_for_all_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resampling, "AT_ONCE", 1)
+    sorts = Mock(wraps=np.argsort)
+    monkeypatch.setattr(np, "argsort", sorts)
+    counts = []
+    for draws in (2, 9):
+        monkeypatch.setattr(measures, "DRAWS", draws)
+        measure(*made(20, 3, 0))
+        counts.append(sorts.call_count)
+        sorts.reset_mock()
+    assert counts[0] == counts[1]
 
 
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")

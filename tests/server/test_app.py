@@ -7,6 +7,7 @@ import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image
 from prometheus_client.parser import text_string_to_metric_families
 
 import bne
+from bne.deploy.bundle import write
 from bne.server.app import Limits, Server
 from bne.server.live import Live
 from tests.cli.command import full_disk
@@ -355,6 +357,18 @@ def test_a_new_model_is_taken_over(runs: Runs, files: list[Path], tmp_path: Path
         file.write_bytes(whole)
         live.refresh()
         assert _metrics(ask)["bne_model_swaps_total"] == 1  # the same model is no new one
+
+
+def test_a_model_that_cannot_answer_replaces_none(runs: Runs, tmp_path: Path) -> None:
+    model, file = bne.load(runs["bne"], "cpu"), tmp_path / "model.bne"
+    model.save(file)
+    told: list[object] = []
+    live = Live(file, "cpu", 1, changed=told.append)
+    unfit = {"branches": {"art": [0, 0]}, "images": []}  # of one of two domains
+    write(file, model.engine.method, replace(model.info, map=unfit))
+    live.refresh()
+    assert live.model.id == model.id
+    assert [type(one) for one in told] == [KeyError]
 
 
 def test_what_cannot_be_served_is_one_sentence(runs: Runs, tmp_path: Path) -> None:

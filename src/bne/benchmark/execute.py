@@ -79,7 +79,8 @@ def in_processes(
                     yield from in_processes(work, [task], 1, start)
         finally:
             if running:
-                for process in multiprocessing.active_children():
+                # As terminate_workers of Python 3.14 does: the program may have other children.
+                for process in list(executor._processes.values()):
                     process.terminate()
             executor.shutdown(cancel_futures=True)
 

@@ -79,7 +79,7 @@ class Expectation:
             text += " (from one domain left out: how far others differ is not known)"
         else:
             ends = f"{max(0, found.low):.1f} to {min(100, found.high):.1f}"
-            text += f" (95 % interval over {len(self.domains)} domains: {ends})"
+            text += f" (95 % interval of the mean over {len(self.domains)} domains: {ends})"
         text += f"; the worst domain, {self.worst}, {self.domains[self.worst]:.1f} %"
         if gain is not None:
             text += f"; gain over DeepAll {signed(gain.mean, 1)} points"
@@ -134,8 +134,10 @@ def expectations(found: Found, rules: Sequence[Rule]) -> list[Expectation]:
 
 def expected_of(
     settings: Mapping[str, Any], domains: Collection[str], records: Iterable[Record], *, leans: bool
-) -> Expectation | None:
+) -> list[Expectation]:
     """What to expect of a model, from records of the same settings with each domain left out.
+
+    Accuracies on different images are never mixed: any of these may be the model's own.
 
     Args:
         settings: of the model's run, as `bne.training.identity.settings_of` gives them.
@@ -144,22 +146,23 @@ def expected_of(
         leans: whether the model leans on each image's own statistics.
 
     Returns:
-        None if there are no records of its settings with each of its domains left out.
+        One per set of images on which such runs left out each of the domains, alone.
     """
     base = {**settings, "method": "deepall", "options": {}}
     kinds = {kind(settings), kind(base)}
-    found: Found = [
-        (
-            Item("", own["method"], Recipe(own["method"], tuple(own["target"]), seed=own["seed"])),
-            one,
-        )
-        for one in records
-        for own in [one.settings]
-        if kind(own) in kinds and set(own["target"]) <= set(domains)
-    ]
+    by_images: dict[str | None, Found] = {}
+    for one in records:
+        method, target, seed = (one.settings[key] for key in ("method", "target", "seed"))
+        if kind(one.settings) in kinds and len(target) == 1 and target[0] in domains:
+            item = Item("", method, Recipe(method, tuple(target), seed=seed))
+            by_images.setdefault(one.materials.get("images"), []).append((item, one))
     row = settings["method"] + (LEANING if leans else "")
-    told = next((one for one in expectations(found, ["last"]) if one.row == row), None)
-    return told if told and set(told.domains) == set(domains) else None
+    return [
+        one
+        for found in by_images.values()
+        for one in expectations(found, ["last"])
+        if one.row == row and set(one.domains) == set(domains)
+    ]
 
 
 def _gain(own: Sequence[Cell], base: Sequence[Cell]) -> Interval | None:

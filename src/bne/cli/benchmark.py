@@ -304,6 +304,7 @@ def benchmark(
     images = open_images(data) if data else None
     split_file = official_split(data) if data else None
     recorded = dict.fromkeys(tuple(record.settings["target"]) for record in known)
+    recorded.pop((), None)  # bne tune trains without a target too
     experiment = choose(
         table=table,
         recipe=recipe,

@@ -57,6 +57,7 @@ def bundle(
     layers: common.Layers = None,
     device: common.Device = "auto",
     cache: common.Cache = None,
+    skip_bad: common.SkipBad = False,
 ) -> None:
     """Make one file of a trained model: all that bne predict and bne.load need.
 
@@ -79,7 +80,9 @@ def bundle(
         )
     where = device if data else "cpu"
     model = api.load(run, where, lean=lean, mix=mix, nearest=nearest, layers=layers)
-    info = _measured(model, run, data, cache, points, thumbnails) if data else model.info
+    info = model.info
+    if data:
+        info = _measured(model, run, data, cache, points, thumbnails, skip_bad)
     if records:
         info = expecting(info, records)
     write(file, model.engine.method, info)
@@ -98,6 +101,7 @@ def _measured(
     cache: Path | None,
     points: int | None,
     thumbnails: bool,
+    skip_bad: bool,
 ) -> "Manifest":
     """What is known of a model, with what held-out images of its run tell."""
     from bne.data.feed import Feed
@@ -111,7 +115,8 @@ def _measured(
     images, known, engine = open_images(data), model.info, model.engine
     if images.classes != model.classes:
         raise DataError(f"{data} has other classes than the model; name the data of its run.")
-    prepared = common.prepare(images, data, cache, engine.way, skip_bad=False, show=True)
+    prepared = common.prepare(images, data, cache, engine.way, skip_bad=skip_bad, show=True)
+    images = prepared.images
     training, split_file = read_training(run), official_split(data)
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:

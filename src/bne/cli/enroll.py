@@ -35,7 +35,8 @@ def enroll(
 ) -> None:
     """Add a domain to a model from unlabeled images, without training.
 
-    The model gets one more branch, with the statistics of these images.
+    The model gets one more branch, with the statistics of these images. A map of the domains that
+    it keeps is left out.
     """
     from bne import api
     from bne.deploy.pictures import NAMES, find_pictures
@@ -56,7 +57,10 @@ def forget(
     name: Annotated[str, typer.Argument(help="Of the domain.", show_default=False)],
     out: Out,
 ) -> None:
-    """Remove a domain from a model, enrolled or trained on."""
+    """Remove a domain from a model, enrolled or trained on.
+
+    A map of the domains that it keeps is left out.
+    """
     from bne import api
 
     common.check_file(out, "--out")

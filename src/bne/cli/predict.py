@@ -58,7 +58,7 @@ def predict(
         str | None,
         typer.Option(
             help="class, probability, top, nearest, weights, unusual, distances, joined by commas.",
-            show_default="all that cost nothing, but distances",
+            show_default="all that cost nothing, but distances, and top unless --top is above 1",
             rich_help_panel="Rows",
             metavar="NAMES",
         ),

@@ -125,7 +125,9 @@ def tune(
     seeds: Annotated[int, typer.Option(min=1, max=1000, help="Seeds of finalists.")] = 3,
     sampler: Annotated[
         str | None,
-        typer.Option(help="Optuna's: tpe, gp or random.", show_default="tpe, or random if every"),
+        typer.Option(
+            help="Optuna's: tpe, gp or random.", show_default="tpe, or random with --every-target"
+        ),
     ] = None,
     weights: common.Weights = None,
     group: common.Group = None,

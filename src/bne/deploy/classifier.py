@@ -160,7 +160,8 @@ class Classifier:
                 as `bne.compare` leaves it.
 
         Raises:
-            DataError: There is no such file, or it lacks such runs.
+            DataError: There is no such file, or it lacks such runs, or has them on different
+                images.
         """
         from bne.deploy.expecting import expecting
 

@@ -135,7 +135,7 @@ def _copied(method: Method, model: Manifest) -> BNE:
 
 def _arranged(method: BNE, model: Manifest) -> Bundle:
     method.net.set_domains(model.branches, model.central)
-    return Bundle(method, model)
+    return Bundle(method, replace(model, map=None))  # it has the places of the old domains
 
 
 def _collect(method: BNE, engine: Engine, images: Sequence[Read], together: int) -> None:

@@ -14,6 +14,7 @@ from bne.training.identity import settings_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from bne.benchmark.expectation import Expectation
     from bne.deploy.manifest import Manifest
 
 
@@ -25,19 +26,24 @@ def expecting(info: Manifest, records: Path) -> Manifest:
         records: file of runs with the same settings, each without one of its domains.
 
     Raises:
-        DataError: There is no such file, or it lacks such runs.
+        DataError: There is no such file, or it lacks such runs, or has them on different images.
     """
     if not records.exists():
         raise DataError(
             f"{records}: there is no such file of records; bne benchmark and bne.compare write it."
         )
-    found = None
+    found: list[Expectation] = []
     if info.recipe.get("lean") in ("auto", 0):  # at which shares runs are recorded
         settings = settings_of(to_recipe(checked(info.recipe)))
         found = expected_of(settings, info.domains, read(records), leans=bool(info.lean))
-    if found is None:
+    if not found:
         raise DataError(
             f"{records} has no runs of the model's settings that leave out each of its domains; "
             "make them with bne benchmark or bne.compare, by the same recipe and settings."
         )
-    return replace(info, expected=found.to_dict())
+    if len(found) > 1:
+        raise DataError(
+            f"{records} has such runs on {len(found)} sets of images; keep those on the images of "
+            "the model's run in a file of their own."
+        )
+    return replace(info, expected=found[0].to_dict())

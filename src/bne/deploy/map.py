@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bne.data.feed import Feed
+from bne.deploy.reference import some
 from bne.errors import SettingsError
 from bne.inspection.maps import make_maps
 from bne.inspection.observe import observe
@@ -51,11 +52,10 @@ def make_map(
     """
     if model.distance is None:
         raise SettingsError(f"--map: {model.method} measures no distances; leave it out.")
-    members = {
-        name: [n for n in prepared.images.indices_of([name]) if n in held_out][:most]
-        for name in model.domains
-        if name in prepared.images.domains
-    }
+    members = {}
+    for name in (one for one in model.domains if one in prepared.images.domains):
+        own = [n for n in prepared.images.indices_of([name]) if n in held_out]
+        members[name] = [own[n] for n in some(len(own), most)]  # they are sorted by class
     count = sum(map(len, members.values()))
     if pictures and count > MOST:
         raise SettingsError(

@@ -31,10 +31,6 @@ class Looks(Protocol):
     """A network, under torch or ONNX Runtime."""
 
     @property
-    def size(self) -> int:
-        """Height and width of the images it is given."""
-
-    @property
     def way(self) -> Way:
         """How images are prepared for it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -139,15 +139,18 @@ def measure(
     """
     truth, probabilities = np.asarray(truth), np.asarray(probabilities, np.float64)
     _check(truth, probabilities, specificity, positive)
-    chosen = range(probabilities.shape[1]) if positive is None else [positive]
+    classes, answers = probabilities.shape[1], probabilities.argmax(1)
+    of_truth, of_answers = np.eye(classes)[truth], np.eye(classes)[answers]
+    one_hot = of_truth, of_answers, of_truth * of_answers
+    chosen = range(classes) if positive is None else [positive]
+    rankings = [_Ranking.of(truth == k, probabilities[:, k]) for k in chosen]
     how = truth, groups, DRAWS, seed
     errors = [_error(own, truth, probabilities) for own in image_draws(*how, by_class=False)]
     of_classes = [
-        _of_classes(own, truth, probabilities, chosen, specificity)
-        for own in image_draws(*how, by_class=True)
+        _of_classes(own, one_hot, rankings, specificity) for own in image_draws(*how, by_class=True)
     ]
     values = (*np.concatenate(of_classes, 1), np.concatenate(errors))
-    right = probabilities.argmax(1) == truth
+    right = answers == truth
     accuracy = Measure(100 * float(right.mean()), *share_interval(right, groups, seed))
     found: Measured = {ACCURACY: accuracy}
     found |= {name: _interval(100 * own) for name, own in zip(NAMES[1:], values, strict=True)}
@@ -196,30 +199,47 @@ def _error(weights: Floats, truth: NDArray[np.int64], probabilities: Floats) -> 
     return found
 
 
+class _Ranking(NamedTuple):
+    """N images in the order of their scores for a class, the highest first.
+
+    Attributes:
+        order: (N,), their numbers.
+        positive: (N,), whether each, in that order, is of the class.
+        ends: places of the last of equal scores, after which a threshold lies.
+    """
+
+    order: NDArray[np.int64]
+    positive: NDArray[np.bool_]
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, positive: NDArray[np.bool_], scores: Floats) -> _Ranking:
+        order = np.argsort(-scores, kind="stable")
+        ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
+        return cls(order, positive[order], ends)
+
+
 def _of_classes(
-    weights: Floats,
-    truth: NDArray[np.int64],
-    probabilities: Floats,
-    chosen: Sequence[int],
-    specificity: float,
+    weights: Floats, one_hot: Sequence[Floats], rankings: Sequence[_Ranking], specificity: float
 ) -> Floats:
-    """(5, D): balanced accuracy, macro F1 and what `_ranked` gives; NaN where not defined."""
-    answers, labels = probabilities.argmax(1), np.eye(probabilities.shape[1])
-    of_truth, of_answers = weights @ labels[truth], weights @ labels[answers]
-    hits = weights @ (labels[truth] * labels[answers])
+    """(5, D): balanced accuracy, macro F1 and what `_ranked` gives; NaN where not defined.
+
+    Args:
+        weights: (D, N), how often each image is drawn.
+        one_hot: (N, classes) each, 1 for the true class, for the answer, and where they agree.
+        rankings: of the classes that ranking measures are of.
+        specificity: as in `measure`.
+    """
+    of_truth, of_answers, hits = (weights @ own for own in one_hot)
     recall, f1 = _ratio(hits, of_truth), _ratio(2 * hits, of_truth + of_answers)
-    ranked = [_ranked(weights, truth == k, probabilities[:, k], specificity) for k in chosen]
+    ranked = [_ranked(weights, one, specificity) for one in rankings]
     return np.stack([_mean(recall, 1), _mean(f1, 1), *_mean(np.stack(ranked), 0)])
 
 
-def _ranked(
-    weights: Floats, positive: NDArray[np.bool_], scores: Floats, specificity: float
-) -> Floats:
+def _ranked(weights: Floats, ranking: _Ranking, specificity: float) -> Floats:
     """(3, D): area under the ROC curve, average precision, sensitivity at a specificity."""
-    order = np.argsort(-scores, kind="stable")
-    # A threshold lies after the last of equal scores.
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    drawn, positive = weights[:, order], positive[order]
+    order, positive, ends = ranking
+    drawn = weights[:, order]
     hits, false = (np.cumsum(drawn * own, 1)[:, ends] for own in (positive, ~positive))
     recall, fallout = _ratio(hits, hits[:, -1:]), _ratio(false, false[:, -1:])
     steps = np.diff(recall, axis=1, prepend=0)

@@ -15,7 +15,7 @@ import numpy as np
 from bne.deploy.monitor import Watch
 from bne.deploy.predict import open_engine
 from bne.errors import BneError, DataError, SettingsError
-from bne.server.told import tell
+from bne.server.told import Asked, tell
 
 if TYPE_CHECKING:
     import os
@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bne.data.images import Way
+    from bne.deploy.answers import Seen
     from bne.deploy.manifest import Manifest
     from bne.deploy.predict import Looks
-    from bne.server.told import Asked, Told
+    from bne.server.told import Told
 
     Stamp = tuple[int, int, int]
 
@@ -82,14 +83,14 @@ class Loaded:
 
     @classmethod
     def of(cls, path: Path, device: str, threads: int | None, **mode: Any) -> Loaded:
-        """Reads a model file or an exported one, and tries it on a black image.
+        """Reads a model file or an exported one, and has it answer for a black image.
 
         Raises:
             DataError: There is no model, or a damaged one.
             SettingsError: There is no such device, or the model cannot answer so.
         """
         engine, info = open_engine(path, device, threads=threads, **mode)
-        look_at_black(engine)
+        tell(info, look_at_black(engine), ["black"], [Asked()], None)
         watch = None
         if getattr(engine, "reference", None) is not None:
             with suppress(SettingsError):  # too few images were held out
@@ -134,10 +135,10 @@ class Loaded:
                 torch.set_num_threads(self.threads)
 
 
-def look_at_black(engine: Looks) -> None:
-    """Shows the network one black image."""
+def look_at_black(engine: Looks) -> Seen:
+    """What the network gives for one black image."""
     way = engine.way
-    engine(np.zeros((1, way.size, way.size, way.channels), np.uint8))
+    return engine(np.zeros((1, way.size, way.size, way.channels), np.uint8))
 
 
 def _id(engine: Any, info: Manifest) -> str:

@@ -133,7 +133,11 @@ def restore(
             model = build(info.backbone, len(info.classes), channels=channels)
             method = create(info.method, model, info.domains, info.options)
         net = method.net
-        if domains and isinstance(net, DomainEnsemble) and net.domains != domains[0]:
+        if (
+            domains
+            and isinstance(net, DomainEnsemble)
+            and domains != (net.domains, len(net.domains))
+        ):
             net.set_domains(*domains)
         method.load_state_dict(tensors)
         method.lean = info.lean
