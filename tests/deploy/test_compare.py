@@ -41,7 +41,7 @@ def test_models_of_other_sizes_and_orders_of_classes_see_the_same_images(
     candidates = []
     for method in ("bne", "deepall"):
         model = bne.load(runs[method], "cpu")
-        prepared = prepare(images, tmp_path, model.engine.size)
+        prepared = prepare(images, tmp_path, model.engine.way.size)
         engine = model.engine
         candidates.append(Candidate(engine.method, engine.transform, model.classes, prepared))
     ours, theirs = candidates

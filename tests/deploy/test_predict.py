@@ -38,7 +38,7 @@ def test_images_of_the_test_get_the_answers_that_were_recorded(
     right = sum(name.split("/")[0] == answer for name, answer in said.items())
     assert (right, len(said)) == (record.correct, record.images)
     images = open_images(runs["data"])
-    prepared = prepare(images, tmp_path, model.engine.size)
+    prepared = prepare(images, tmp_path, model.engine.way.size)
     members = {"photo": images.indices_of(["photo"])}
     seen = observe(
         model.engine.method,

@@ -62,11 +62,6 @@ class Engine:
         self._together: Together | None = None
 
     @property
-    def size(self) -> int:
-        """Height and width of the images it is given."""
-        return self.transform.resize
-
-    @property
     def way(self) -> Way:
         """How images are prepared for it."""
         return self.transform.way
