@@ -120,7 +120,7 @@ class Classifier:
             return in_stacks(partial(_pixels, way=way), pictures, batch)
 
         engine = self.engine.together(parts()) if one_domain else self.engine
-        seen = Seen.cat([engine(part) for part in parts()])
+        seen = Seen.cat(list(engine.stream(parts())))
         return Answers(self.info, seen, abstain, one_domain)
 
     def enroll(

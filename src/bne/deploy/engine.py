@@ -15,6 +15,7 @@ from bne.core.distances import uniform, wasserstein
 from bne.core.ensemble import DomainEnsemble
 from bne.core.prediction import Prediction
 from bne.core.together import Together
+from bne.data.decoding import in_threads
 from bne.data.transform import upload
 from bne.deploy.answers import Calibration, Seen
 from bne.deploy.reference import IN_ALL, MOST, Reference, some, usual_distances
@@ -24,7 +25,7 @@ from bne.methods import DSON, DeepAll, DNet
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from bne.data.transform import EvalTransform
     from bne.methods import Method
     from bne.training.model_folder import Trained
+
+    Told = tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]
+    """Logits, weights, distances and points; see `explained`."""
 
 FLAT = 1e-4  # added to standard deviations, which may be 0
 
@@ -75,6 +79,25 @@ class Engine:
         """Looks at (N, size, size, C) images; see `look`."""
         return self.look(self._uploaded(pixels), places=places)
 
+    @torch.inference_mode()
+    def stream(self, parts: Iterable[NDArray[np.uint8]]) -> Iterator[Seen]:
+        """Looks at some (N, size, size, C) images after others.
+
+        A GPU never waits: the next ones are sent to it and begun while it still computes.
+        """
+        stream = torch.cuda.current_stream() if self.device.type == "cuda" else None
+
+        def sent(pixels: NDArray[np.uint8]) -> Tensor:
+            with torch.cuda.stream(stream):  # that of the caller's thread
+                return self._uploaded(pixels)
+
+        begun = map(self._told, in_threads(sent, parts, threads=1, ahead=2))
+        last = next(begun, None)
+        while last is not None:
+            coming = next(begun, None)
+            yield self._seen(*last)
+            last = coming
+
     def _uploaded(self, pixels: NDArray[np.uint8]) -> Tensor:
         return upload(torch.from_numpy(pixels).permute(0, 3, 1, 2), self.device)
 
@@ -114,8 +137,16 @@ class Engine:
     @torch.inference_mode()
     def _look(self, images: Tensor, *, places: bool = True) -> tuple[Seen, Tensor | None]:
         """What `look` gives, and the images' points, (N, D), if they have any."""
+        told = self._told(images, places=places)
+        return self._seen(*told), told[-1]
+
+    def _told(self, images: Tensor, *, places: bool = True) -> Told:
         with self._together or nullcontext():
-            *said, points = _told(self.method, self.transform(images), places=places)
+            return _told(self.method, self.transform(images), places=places)
+
+    def _seen(self, *told: Tensor | None) -> Seen:
+        """What `_told` says, fetched from the device."""
+        *said, points = told
         found = [None if part is None else part.float().cpu().numpy() for part in said]
         vectors = None
         if points is not None and self.reference is not None:
@@ -126,7 +157,7 @@ class Engine:
                 "The network's answers are not finite: its training has diverged; train it anew, "
                 "with a smaller learning rate."
             )
-        return seen, points
+        return seen
 
 
 def explained(
@@ -143,9 +174,7 @@ def explained(
     return _told(method, images, places=places)[:3]
 
 
-def _told(
-    method: Method, images: Tensor, *, places: bool
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+def _told(method: Method, images: Tensor, *, places: bool) -> Told:
     """The same, and the images' points, (N, D): means and logarithms of standard deviations."""
     explain: Any = getattr(method, "explain", None)
     if explain is None or not (places or weighs(method)):
