@@ -28,7 +28,7 @@ from bne.training.events import Leaning, Score
 from bne.training.scores import SHARE_RULE, choose_leaning, choose_share, mean_accuracy, pooled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from bne.training.events import Share
 
@@ -132,8 +132,7 @@ def page() -> str:
     )
     environment.filters |= {"plain": plain, "gain": partial(plain, sign=True), "mean": fmean}
     environment.filters |= {"signed": partial(signed, digits=1)}
-    studies = {name: study(runs(name)) for name in STUDIES}
-    studies["digits"] = study(runs("digits"), left_out())
+    studies = {name: study(runs(name), left_out(name)) for name in (*STUDIES, "digits")}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         **studies,
         modes=modes(),
@@ -177,19 +176,29 @@ def _leanings(plain: Iterable[Mapping[str, Any]]) -> Sequence[Leaning]:
     return [Leaning.from_dict(one) for one in plain]
 
 
-def left_out() -> dict[Run, Share]:
-    """The share of every run on the digits by leaving sources out, of the same row and seed.
+def pairs(name: str) -> Iterator[tuple[str, Sequence[str], int, Sequence[Leaning]]]:
+    """Runs that leave two domains out: their row, these domains, the seed, and their scores."""
+    if name == "digits":
+        for line in lines("digits-pairs"):
+            if line["mode"] in ("plain", OWN.get(line["method"])):
+                yield line["method"], line["target"], line["seed"], _leanings(line["leaning"])
+        return
+    file = RECORDS / f"{name}-pairs.jsonl"
+    for one in read(file) if file.exists() else ():
+        yield one.row, one.settings["target"], one.settings["seed"], _leanings(one.leaning)
+
+
+def left_out(name: str) -> dict[Run, Share]:
+    """The share by leaving sources out, by row, target and seed.
 
     It is the one with the highest mean accuracy on the other domains, each in a run that saw
     neither it nor the target; the smallest if there are several.
     """
     accuracies: dict[Run, dict[Share, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for line in lines("digits-pairs"):
-        if line["mode"] not in ("plain", OWN.get(line["method"])):
-            continue
-        for target, domain in permutations(line["target"]):
-            own = accuracies[line["method"], target, line["seed"]]
-            for one in _leanings(line["leaning"]):
+    for row, unseen, seed, leanings in pairs(name):
+        for target, domain in permutations(unseen):
+            own = accuracies[row, target, seed]
+            for one in leanings:
                 own[one.share].append(one.target[domain].accuracy)
     return {
         run: max(shares, key=lambda share: round(fmean(shares[share]), 9))
@@ -200,7 +209,10 @@ def left_out() -> dict[Run, Share]:
 def study(
     found: Mapping[Run, Sequence[Leaning]], left_out: Mapping[Run, Share] | None = None
 ) -> dict[str, Any]:
-    """Cells by row, by how the share is chosen, and by target; the accuracy on held-out images."""
+    """Cells by row, by how the share is chosen, and by target; the accuracy on held-out images.
+
+    Where sources were left out with the first seed alone, the share holds for all seeds.
+    """
     rows = dict.fromkeys(row for row, _, _ in found)
     targets = dict.fromkeys(target for _, target, _ in found)
     cells = {
@@ -210,9 +222,11 @@ def study(
         }
         for row in rows
     }
+    known = left_out or {}
     at_left_out = {
-        run: [one for one in found[run] if one.share == share]
-        for run, share in (left_out or {}).items()
+        run: [one for one in scores if one.share == share]
+        for run, scores in found.items()
+        if (share := known.get(run, known.get((*run[:2], 0)))) is not None
     }
     for row in rows:
         cells[row]["left out"] = _cells(at_left_out, row, targets, _only)
@@ -274,10 +288,15 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
+def mode_lines() -> dict[Any, dict[str, Any]]:
+    """What `leaning.py` has recorded on PACS; of a network trained twice, the last."""
+    return {_key(line): line for line in lines("modes")}
+
+
 def modes() -> dict[str, dict[str, dict[str, Cell]]]:
     """PACS by method, by what is mixed and by how the share is chosen: the average of targets."""
     found: dict[tuple[str, str], dict[Run, Sequence[Leaning]]] = defaultdict(dict)
-    own = {key: line for line in lines("modes") for key in [_key(line)]}
+    own = mode_lines()
     for (method, target, seed, mode, images, change), line in own.items():
         if images == "target":
             held_out = own[method, target, seed, mode, "held-out", change]
@@ -299,7 +318,7 @@ def changes() -> dict[str, dict[str, dict[str, float]]]:
     """PACS by change and method: accuracy on held-out source images, without and with leaning."""
     told: dict[str, dict[str, dict[str, list[float]]]] = {}
     chosen: dict[Run, float] = {}
-    for line in lines("modes"):
+    for line in mode_lines().values():
         if line["images"] != "held-out" or line["mode"] not in ("plain", OWN.get(_name(line))):
             continue
         run = (_name(line), *line["target"], line["seed"])

@@ -44,7 +44,7 @@ DATA = {
     "the demo's digits": ("blueprint", "chalk", "ink", "poster"),
 }
 FILES = {
-    PACS: ("pacs-resnet18/*.jsonl", "beyond/pacs.jsonl", "tune/pacs.jsonl"),
+    PACS: ("pacs-resnet18/*.jsonl", "beyond/pacs*.jsonl", "tune/pacs.jsonl"),
     "the demo's digits": ("tune/digits-proof.jsonl",),
 }
 RULES = {

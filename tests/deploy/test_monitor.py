@@ -117,12 +117,32 @@ def test_a_window_may_come_in_any_parts(known) -> None:
 
 def test_single_images_have_p_values_of_the_right_level(known) -> None:
     rng = np.random.default_rng(5)
-    watch = Watch(known)
-    for name in CENTRES:
-        found = watch.p_values(answers(known, vectors(name, 2000, rng)))
-        assert np.mean(found < 0.1) <= 0.16  # 80 held-out images leave an error of 0.03
-    far = watch.p_values(answers(known, vectors("art", 50, rng, shift=9.0)))
+    shares = []
+    for _ in range(20):  # 80 held-out images leave an error of 0.03
+        held_out = {
+            name: vectors(name, n, rng) for name, n in zip(CENTRES, (80, 100, 150), strict=True)
+        }
+        own = known_domains(held_out)["art"]
+        shares.append(np.mean(own.image_p_values(vectors("art", 1000, rng)) < 0.1))
+    assert np.mean(shares) == pytest.approx(0.1, abs=0.02)
+    far = Watch(known).p_values(answers(known, vectors("art", 50, rng, shift=9.0)))
     assert far.max() < 0.02
+
+
+def test_scores_of_held_out_images_are_those_without_them() -> None:
+    rng = np.random.default_rng(11)
+    kept, beside = rng.normal(size=(40, 3)) @ MIX, rng.normal(size=(60, 3))
+    known = known_domains({"own": kept, "beside": beside})
+    own, other = known["own"], known["beside"]
+    limited, apart = own.limited(kept), other.limited(beside) - other.mean
+    scores = []
+    for number, row in enumerate(own._scaled(kept)):
+        rest = np.delete(limited, number, 0)
+        inner = rest - rest.mean(0)
+        covariance = (inner.T @ inner / 39 + (inner.T @ inner + apart.T @ apart) / 98) / 2
+        away = row - rest.mean(0)
+        scores.append(np.sqrt(away @ np.linalg.inv(covariance) @ away))
+    assert own.scores == pytest.approx(np.sort(scores), rel=1e-3)  # but for the ridge
 
 
 def test_what_cannot_be_watched_is_one_sentence(known, runs: Runs) -> None:

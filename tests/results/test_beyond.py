@@ -6,6 +6,7 @@ import sys
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
+from itertools import permutations
 from statistics import fmean
 from typing import Any
 
@@ -159,3 +160,28 @@ def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
     lines = [line.split("|") for line in strong.splitlines() if line.startswith("|")]
     strongest = {own[1].strip(): own[6].strip() for own in lines[:4] if len(own) > 6}
     assert [own[0] for own in rows[5:]] == [strongest["DeepAll"], strongest["BNE (c)"]]
+
+
+def test_on_pacs_the_shares_of_one_seed_hold_for_all() -> None:
+    def lines(name: str) -> list[dict[str, Any]]:
+        found = map(json.loads, (FOLDER / f"{name}.jsonl").open())
+        return [one for one in found if one["method"] == "bne"]
+
+    inner: dict[str, dict[float, list[float]]] = {}
+    for pair in lines("pacs-pairs"):
+        for target, other in permutations(pair["settings"]["target"]):
+            for one in pair["leaning"]:
+                score = one["target"][other]
+                share = score["correct"] / score["images"]
+                inner.setdefault(target, {}).setdefault(one["share"], []).append(share)
+    by_seed: dict[int, list[float]] = {}
+    for run in lines("pacs"):
+        (target,) = run["settings"]["target"]
+        found = inner[target]
+        best = max(found, key=lambda share: sum(found[share]))
+        (chosen,) = (one for one in run["leaning"] if one["share"] == best)
+        score = chosen["target"][target]
+        by_seed.setdefault(run["seed"], []).append(100 * score["correct"] / score["images"])
+    assert all(len(own) == 3 for found in inner.values() for own in found.values())
+    (row,) = re.findall(r"^\| PACS \| BNE \|(.*)\|$", PAGE, re.MULTILINE)
+    assert row.split("|")[3].split()[0] == f"{fmean(map(fmean, by_seed.values())):.1f}"

@@ -26,7 +26,7 @@ def test_averages_are_those_of_torch(name: str) -> None:
     model = nn.Linear(3, 2)
     tail = 0.2 if name == "dense" else 0.25  # the last 5 of 24 steps, within an epoch
     ours = WeightAverage(model, Averaging(name, decay=0.8, tail=tail), EPOCHS, STEPS)
-    theirs = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.8) if name == "ema" else None)
+    theirs = AveragedModel(model)
     if name == "ema":
         theirs.update_parameters(model)  # starts from the initial weights
     for epoch in range(1, EPOCHS + 1):
@@ -34,6 +34,8 @@ def test_averages_are_those_of_torch(name: str) -> None:
             done = (epoch - 1) * STEPS + step
             train(model, done)
             ours.after_step(done)
+            if name == "ema":
+                theirs.multi_avg_fn = get_ema_multi_avg_fn(min(0.8, (1 + done) / (10 + done)))
             if name == "ema" or (name == "dense" and done > 19):
                 theirs.update_parameters(model)
         ours.after_epoch(epoch)

@@ -179,13 +179,13 @@ def nearest(
 def outdated(records: Iterable[Record], items: Iterable[Item]) -> list[Record]:
     """Records of planned runs, but for how statistics were measured: by an earlier version."""
     measured = [item.settings for item in items if "statistics" in item.settings]
-    wanted = {undated(settings) for settings in measured}
-    newest = {settings["statistics"] for settings in measured}
-    return [
-        record
-        for record in records
-        if record.settings.get("statistics", 1) not in newest and undated(record.settings) in wanted
-    ]
+    newest = {undated(settings): settings["statistics"] for settings in measured}
+
+    def is_old(settings: Mapping[str, Any]) -> bool:
+        own = newest.get(undated(settings))
+        return own is not None and settings.get("statistics", 1) != own
+
+    return [record for record in records if is_old(record.settings)]
 
 
 def undated(settings: Mapping[str, Any]) -> str:

@@ -7,12 +7,12 @@ a mean come from it? Only if no domain could have given it, the window alarms, s
 largest of all domains. Single images far out count no more than others: in units of the domain's
 spread, vectors end at `LIMIT`.
 
-The test is Hotelling's. How vectors vary around their domain's mean is learned from all domains
-together, since one alone seldom has enough images for it. There is room for what a finite number of
-held-out images leaves unknown: the true mean of the domain lies within a margin of theirs, with
-`CONFIDENCE`. The p-value is that of the worst mean within it, by the noncentral F distribution. So
-with that confidence over the draw of held-out images, windows of known images alarm no more often
-than stated.
+The test is Hotelling's. How vectors vary around their domain's mean is learned half from its own
+images and half from those of all domains: one alone seldom has enough of them, and domains do not
+all vary alike. There is room for what a finite number of held-out images leaves unknown: the true
+mean of the domain lies within a margin of theirs, with `CONFIDENCE`. The p-value is that of the
+worst mean within it, by the noncentral F distribution. So with that confidence over the draw of
+held-out images, windows of known images alarm no more often than stated.
 
 This file needs NumPy and SciPy alone.
 """
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.999
 LIMIT = 3.0  # robust standard deviations
 FEWEST = 24  # held-out images; by fewer, the spread of a domain is told too small too often
+LEAST = 1e-3  # of a covariance that is left without an image
 SMALLEST = 8  # images of a last window that is not full
 
 
@@ -54,31 +55,42 @@ class Known:
         self.axes: int = vectors.shape[1]
         self._middle = np.median(vectors, 0)
         self._scale = 1.4826 * np.median(np.abs(vectors - self._middle), 0) + 1e-6
-        self.vectors = vectors
+        self.vectors, self._own = vectors, self._scaled(vectors)
         self.mean = self.limited(vectors).mean(0)
 
-    def learn(self, covariance: Floats, images: int, domains: int) -> None:
+    def learn(self, covariance: Floats, share: float, freedom: float) -> None:
         """Takes how vectors vary around the mean of their domain.
 
         Args:
             covariance: (P, P), of `limited` vectors.
-            images: of which it was learned.
-            domains: of these images.
+            share: that the square of each of its own vectors has in it.
+            freedom: how many independent vectors tell it as well.
         """
         from scipy.special import fdtri  # type: ignore[import-untyped]
 
         # An axis that hardly varies must not decide by rounding.
         ridge = 1e-4 * np.trace(covariance) / self.axes + 1e-8
         self.precision = np.linalg.inv(covariance + ridge * np.eye(self.axes))
-        self._learned = images - domains
+        self._learned = freedom
         spread = self._hotelling(1) * fdtri(*self._freedom, CONFIDENCE)
         self.margin = float(np.sqrt(spread / self.images))
-        # Mean and covariance fit their own images better than new ones, on average by this much.
-        optimism = (1 + 1 / self.images) * images / max(1, self._learned - self.axes - 1)
-        self.scores = np.sort(self._scores(self.vectors)) * optimism**0.5
+        self.scores = np.sort(self._left_out(share))
+
+    def _left_out(self, share: float) -> Floats:
+        """(n,), the scores of its own images as if mean and covariance were learned without them.
+
+        Both fit their own images better than new ones.
+        """
+        apart, far = (own - self.mean for own in (self.limited(self.vectors), self._own))
+        inner, square = (np.einsum("nk,kl,nl->n", apart, self.precision, x) for x in (far, apart))
+        more = self.images / (self.images - 1)
+        rest = np.maximum(1 - share * more * square, LEAST)  # Sherman and Morrison's formula
+        squares = self.from_mean(self._own) ** 2 + share * more * inner**2 / rest
+        found: Floats = more * np.sqrt(squares)
+        return found
 
     @property
-    def _freedom(self) -> tuple[int, int]:
+    def _freedom(self) -> tuple[int, float]:
         return self.axes, self._learned - self.axes + 1
 
     def _hotelling(self, value: float) -> float:
@@ -134,9 +146,14 @@ def known_domains(vectors: Mapping[str, Floats]) -> dict[str, Known]:
     images = sum(map(len, own))
     if not own or images - len(own) <= own[0].shape[1]:
         return {}
-    covariance = sum(apart.T @ apart for apart in own) / (images - len(own))
-    for one in found.values():
-        one.learn(covariance, images, len(own))
+    squares = [apart.T @ apart for apart in own]
+    every = images - len(own)
+    for one, square in zip(found.values(), squares, strict=True):
+        alone = one.images - 1
+        # Of two estimates' mean, by Satterthwaite; images that count in both count as if apart.
+        freedom = every if len(own) == 1 else 4 / (1 / alone + 1 / every)
+        covariance = (square / alone + sum(squares) / every) / 2
+        one.learn(covariance, (1 / alone + 1 / every) / 2, freedom)
     return found
 
 

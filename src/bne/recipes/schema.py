@@ -94,7 +94,7 @@ class Averaging:
     Attributes:
         name: None for none; "ema", an exponential moving average; "swa", the mean of the tail's
             epochs; "dense", the mean of the tail's steps, as in SWAD, for a rate that stays high.
-        decay: of "ema", a step.
+        decay: of "ema", a step; lower in early steps, so that a short run forgets its start.
         tail: share of the training phase that "swa" and "dense" average.
     """
 
@@ -201,10 +201,13 @@ class Recipe:
 
     @property
     def statistics(self) -> int | None:
-        """The version of how statistics are measured; None where training's own are scored.
+        """The version of how statistics and averages are made; None where there are none of them.
 
         Version 1 ran batches of one class, and averaged weights under other weights' statistics.
+        Version 2 counted early weights in "ema" as much as late ones.
         """
+        if self.averaging.name == "ema":
+            return 3
         return 2 if self.exact_statistics or self.averaging.name else None
 
 

@@ -130,7 +130,9 @@ class WeightAverage:
     def after_step(self, step: int) -> None:
         """Adds a step of the phase, whose number counts from 1, to an average of steps."""
         if self._settings.name == "ema":
-            update = get_ema_multi_avg_fn(self._settings.decay)
+            # Else a short run's average would be of its first weights.
+            decay = min(self._settings.decay, (1 + step) / (10 + step))
+            update = get_ema_multi_avg_fn(decay)
             update(list(self.weights.values()), list(self._current.values()), 0)
         elif self._settings.name == "dense":
             self._add(step)
