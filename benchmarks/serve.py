@@ -33,6 +33,7 @@ from bne.deploy.answers import Calibration
 from bne.deploy.pictures import Picture
 from bne.deploy.predict import open_engine, predict
 from bne.deploy.rows import COLUMNS, rows
+from bne.training.environment import keep_memory
 from deploy import model
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ def offline(file: Path, bodies: list[bytes], count: int) -> tuple[float, float]:
 
     Rows have all columns, as the server's have.
     """
+    keep_memory()  # as `bne` does
     engine, known = open_engine(file, "cpu")
     shown = [Picture(str(n), lambda n=n: bodies[n % len(bodies)]) for n in range(count)]
     list(predict(engine, known, shown[: 4 * engine.batch]))

@@ -2,6 +2,7 @@
 
 python benchmarks/zoo_export.py                  what has not passed yet
 python benchmarks/zoo_export.py --only resnet18
+python benchmarks/zoo_export.py --name timm/convmixer_1024_20_ks9_p14 --size 112
 
 A family is a module of timm or torchvision; its smallest network with batch norm stands for it. It
 is untrained, with the statistics of a training pass, and three domains around these. Logits,
@@ -18,6 +19,7 @@ import copy
 import json
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -36,12 +38,19 @@ def main() -> None:
     """Exports what has not passed yet."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", default="", help="networks whose name contains this")
+    parser.add_argument("--name", help="of any network, instead of these")
+    parser.add_argument("--size", type=int, help="of images, instead of the smallest")
     parser.add_argument("--records", type=Path, default=RECORDS)
     options = parser.parse_args()
     done = {one["name"] for one in read(options.records) if one["result"] == "passed"}
-    todo = [name for name in families() if options.only in name and name not in done]
+    todo = (
+        [options.name]
+        if options.name
+        else [name for name in families() if options.only in name and name not in done]
+    )
+    look = partial(examine, size=options.size)
     with options.records.open("a") as file:
-        for number, (name, found) in enumerate(in_processes(examine, todo, 1), 1):
+        for number, (name, found) in enumerate(in_processes(look, todo, 1), 1):
             record = found or {"name": name, "result": "failed", "reason": "its process was killed"}
             file.write(json.dumps(record) + "\n")
             file.flush()
@@ -73,7 +82,7 @@ def families() -> list[str]:
     return [name for _, name in sorted(smallest.values())]
 
 
-def examine(name: str) -> Record:
+def examine(name: str, size: int | None = None) -> Record:
     """One network's record; a failure is a result, not an error."""
     import torch
 
@@ -83,7 +92,7 @@ def examine(name: str) -> Record:
     record = {"name": name, "torch": torch.__version__, **versions}
     found: Record = {}
     try:
-        for key, value in differences(name):
+        for key, value in differences(name, size):
             found[key] = value
         large = {key: found[key] for key, most in limits(found).items() if not found[key] <= most}
         if not large:
@@ -105,11 +114,11 @@ def limits(found: Record) -> dict[str, float]:
     return allowed
 
 
-def differences(name: str) -> Iterator[tuple[str, Any]]:
+def differences(name: str, size: int | None) -> Iterator[tuple[str, Any]]:
     """How far exported graphs are from the network, by format."""
     import torch
 
-    exact, images = example(name)
+    exact, images = example(name, size)
     yield "size", images.shape[-1]
     graph, inputs = copy.deepcopy(exact).float(), images.float()
     with torch.no_grad():
@@ -148,7 +157,7 @@ def by_onnx(graph: Any, images: Any) -> Any:
     return map(torch.from_numpy, session.run(None, {"images": images.numpy()}))
 
 
-def example(name: str) -> tuple[Any, Any]:
+def example(name: str, size: int | None = None) -> tuple[Any, Any]:
     """A mixture of three domains that differ, which gives all it knows, and three images."""
     import torch
     import zoo_check
@@ -159,7 +168,8 @@ def example(name: str) -> tuple[Any, Any]:
 
     torch.manual_seed(0)
     model = zoo_check.build(name).double()
-    images = zoo_check.smallest_input(model)
+    shape = 4, 3, size, size
+    images = torch.randn(shape).double() if size else zoo_check.smallest_input(model)
     take_statistics(model, images)
     method = BNE(model, zoo_check.DOMAINS).eval()
     for layer in domain_layers(method):

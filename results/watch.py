@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "watch.md"
 TARGETS = {"art_painting": "art", "cartoon": "cartoon", "photo": "photo", "sketch": "sketch"}
-OURS = "bne monitor"
+OURS, VERSION = "bne monitor", 3
+BEFORE = ", one spread for all"  # as version 2 had it
 WAYS = {
     "before": "as it was trained",
     "enrolled": "enrolled",
@@ -37,7 +38,9 @@ def main() -> None:
 
 def page(text: str) -> str:
     """docs/watch.md with its tables."""
-    return filled(filled(text, "drift", drift()), "enrolled", enrolled())
+    trained, frozen = drift(trained=True), drift(trained=False)
+    text = filled(filled(text, "drift", trained), "drift-frozen", frozen)
+    return filled(text, "enrolled", enrolled())
 
 
 def filled(text: str, name: str, rows: Iterable[str]) -> str:
@@ -53,16 +56,22 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def drift() -> Iterable[str]:
-    """By test and size of windows: false alarms, what is detected, and time."""
+def drift(*, trained: bool) -> Iterable[str]:
+    """By test and size of windows: false alarms, what is detected, and time.
+
+    Args:
+        trained: whether of fully trained networks, or of a frozen one.
+    """
     names = " | ".join(TARGETS.values())
     yield f"| test | images | false alarms | domains above 1 % | {names} | ms |"
     yield f"| --- | ---: | ---: | ---: |{' ---: |' * (len(TARGETS) + 1)}"
     found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for line in lines("drift"):
-        if "pixels" in line:  # those before were not tested for their distance from the mean
-            found[line["size"], line["test"]].append(line)
-    for (size, test), own in sorted(found.items(), key=lambda one: (one[0][0], one[0][1] != OURS)):
+        if line.get("pixels") == 224 and (line["method"] != "frozen") == trained:
+            test = line["test"] + BEFORE * (line["test"] == OURS and line["version"] < VERSION)
+            if test in (OURS, OURS + BEFORE) or line["version"] == VERSION or trained:
+                found[line["size"], test].append(line)
+    for (size, test), own in sorted(found.items(), key=lambda o: (o[0][0], OURS not in o[0][1])):
         shares = [n / line["windows"] for line in own for n in line["false_alarms"].values()]
         mean, count = fmean(shares), len(shares)
         half = t.ppf(0.975, count - 1) * stdev(shares) / count**0.5

@@ -24,7 +24,7 @@ def test_exported_graphs_answer_as_the_network(zoo_export):
 
 def test_a_failure_is_a_record(zoo_export, monkeypatch):
     monkeypatch.setattr(
-        zoo_export, "differences", lambda _: iter([("torch_export", 1.0), ("onnx", 0)])
+        zoo_export, "differences", lambda *_: iter([("torch_export", 1.0), ("onnx", 0)])
     )
     record = zoo_export.examine("timm/any")
     assert (record["result"], record["torch_export"]) == ("failed", 1.0)
@@ -34,11 +34,11 @@ def test_a_failure_is_a_record(zoo_export, monkeypatch):
 
 def test_rounding_excuses_what_float64_clears(zoo_export, monkeypatch):
     found = {"rounding": 1e-4, "torch_export": 0, "onnx": 9e-4, "onnx_float64": 1e-13}
-    monkeypatch.setattr(zoo_export, "differences", lambda _: found.items())
+    monkeypatch.setattr(zoo_export, "differences", lambda *_: found.items())
     assert zoo_export.examine("timm/any")["result"] == "passed"
     for key, value in (("onnx_float64", 1e-8), ("onnx", 2e-3)):
         wrong = found | {key: value}
-        monkeypatch.setattr(zoo_export, "differences", lambda _, wrong=wrong: wrong.items())
+        monkeypatch.setattr(zoo_export, "differences", lambda *_, wrong=wrong: wrong.items())
         assert f"{key} differs" in zoo_export.examine("timm/any")["reason"]
 
 

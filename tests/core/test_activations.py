@@ -2,10 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
-from torch.autograd import gradcheck, gradgradcheck
+from torch import Tensor, nn
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.autograd.functional import jacobian
 from torch.autograd.graph import saved_tensors_hooks
 
+import bne
 from bne.core import activations
 from bne.core.activations import image_moments, mapped
 
@@ -60,8 +62,21 @@ def test_they_can_be_differentiated_twice(cached) -> None:
     def work(samples: Tensor, share: Tensor) -> Tensor:
         return normalised(image_moments, mapped, samples, share)
 
-    assert gradcheck(work, (samples, share))
-    assert gradgradcheck(work, (samples, share))
+    assert gradcheck(work, (samples, share), check_batched_grad=True)
+    assert gradgradcheck(work, (samples, share), check_batched_grad=True)
+
+
+def test_derivatives_at_once_and_forward_ones_are_those_one_by_one() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(18, 2))
+    net = bne.convert(network.double(), ["a", "b"], lean=0.1).eval()
+    images = torch.randn(2, 1, 5, 5, dtype=torch.double)
+    expected = jacobian(net, images)
+    torch.testing.assert_close(jacobian(net, images, vectorize=True), expected)
+    with forward_ad.dual_level():
+        along = torch.randn_like(images)
+        _, found = forward_ad.unpack_dual(net(forward_ad.make_dual(images, along)))
+    torch.testing.assert_close(found, torch.einsum("ncmxyz,mxyz->nc", expected, along))
 
 
 @pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2)])

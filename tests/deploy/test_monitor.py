@@ -236,6 +236,19 @@ def test_a_domain_of_as_few_images_as_may_be_raises_no_more_alarms_than_stated(s
     assert np.mean(alarms) < 0.02  # with images of 8 held out it is 0.1
 
 
+@pytest.mark.parametrize("size", [8, 16])
+def test_windows_of_domains_alike_alarm_as_seldom_as_stated(size: int) -> None:
+    """Half of what tells the one's spread counts in the other half, too."""
+    rng = np.random.default_rng(12)
+    over = 0
+    for _ in range(60):
+        known = known_domains({name: rng.normal(size=(60, 16)) for name in ("one", "other")})
+        windows = rng.normal(size=(300, size, 16))
+        found = [known["one"].window_p_value(window) < 0.01 for window in windows]
+        over += np.mean(found) > 0.01
+    assert over <= 1
+
+
 def test_a_domain_off_the_axes_alarms() -> None:
     """It lies in directions in which known images hardly differ: none of the axes shows it."""
     rng = np.random.default_rng(7)

@@ -1,5 +1,6 @@
 """Many images: the same answers as one by one, and as the run recorded."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from bne.data.sources import open_images
 from bne.deploy.pictures import find_pictures
 from bne.deploy.predict import predict
 from bne.deploy.rows import choose_columns
-from bne.errors import SettingsError
+from bne.errors import DataError, SettingsError
 from bne.inspection.observe import observe
 from bne.training.folder import read_training
 
@@ -51,6 +52,28 @@ def test_images_of_the_test_get_the_answers_that_were_recorded(
     for number, answer in zip(seen.numbers.tolist(), seen.answers.tolist(), strict=True):
         name = images.files[number].name.removeprefix("photo/")
         assert said[name] == model.classes[answer]
+
+
+def test_a_stream_of_images_ends_early_fails_and_asks_for_no_gpu(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise AssertionError("CUDA was asked for")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_lazy_init", refuse)
+    engine = bne.load(runs["bne"], "cpu").engine
+    size, threads = engine.way.size, threading.active_count()
+    parts = list(np.random.default_rng(0).integers(0, 255, (5, 3, size, size, 3), np.uint8))
+    for found, part in zip(engine.stream(parts), parts, strict=True):
+        assert np.array_equal(found.logits, engine(part).logits)
+        assert not torch.is_inference_mode_enabled()
+    some = engine.stream(parts)
+    next(some)
+    some.close()
+    with pytest.raises(DataError):
+        list(engine.stream([*parts, parts[0][:, 1:]]))
+    assert threading.active_count() == threads
 
 
 def test_prepared_arrays_and_tensors_are_taken_as_they_are(runs: Runs, tmp_path: Path) -> None:

@@ -177,7 +177,7 @@ def nearest(
 
 
 def outdated(records: Iterable[Record], items: Iterable[Item]) -> list[Record]:
-    """Records of planned runs, but for how statistics were measured: by an earlier version."""
+    """Records of planned runs, but for how statistics or averages were made: by an earlier one."""
     measured = [item.settings for item in items if "statistics" in item.settings]
     newest = {undated(settings): settings["statistics"] for settings in measured}
 
@@ -189,5 +189,5 @@ def outdated(records: Iterable[Record], items: Iterable[Item]) -> list[Record]:
 
 
 def undated(settings: Mapping[str, Any]) -> str:
-    """The digest of settings, but for how statistics were measured."""
+    """The digest of settings, but for how statistics and averages were made."""
     return Identity({key: value for key, value in settings.items() if key != "statistics"}).digest

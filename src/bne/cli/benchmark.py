@@ -327,8 +327,8 @@ def benchmark(
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     if old := outdated(known, left):
         typer.echo(
-            f"{len(old)} of the runs to do are recorded with statistics measured by an earlier "
-            "version, on batches of one class: these records are old and are not shown.",
+            f"{len(old)} of the runs to do are recorded with statistics or averages made by an "
+            "earlier version: these records are old and are not shown.",
             err=True,
         )
     seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is

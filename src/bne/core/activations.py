@@ -85,7 +85,7 @@ class _ImageMoments(torch.autograd.Function):
         samples, mean = ctx.saved_tensors
         count = values_per_channel(samples)
         slope = 2 / count * to_var
-        return mapped(samples, slope, to_mean / count - slope * mean).view_as(samples)
+        return _scaled(samples, slope, to_mean / count - slope * mean)
 
 
 class _Mapped(torch.autograd.Function):
@@ -111,8 +111,9 @@ class _Mapped(torch.autograd.Function):
 
 
 def _own_gradients(samples: Tensor) -> bool:
-    """Whether autograd is told how; compilers and transforms of `torch.func` need no telling."""
-    transformed = torch._C._are_functorch_transforms_active()
+    """Whether autograd is told how; compilers, forward mode and `torch.func` need no telling."""
+    forward = torch.autograd.forward_ad._current_level >= 0
+    transformed = forward or torch._C._are_functorch_transforms_active()
     return samples.is_cpu and torch.is_grad_enabled() and not transformed and not is_traced()
 
 
@@ -132,10 +133,15 @@ def _image_moments(samples: Tensor) -> Moments:
 
 
 def _mapped(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    return _scaled(samples, scale, shift).flatten(0, 1)
+
+
+def _scaled(samples: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """`mapped`, in the samples' shape."""
     found = torch.addcmul(_spread(shift, samples), samples, _spread(scale, samples))
     if found.dtype != samples.dtype:  # asked, since `torch.export` keeps a check of every `to`
         found = found.to(samples.dtype)
-    return found.flatten(0, 1)
+    return found
 
 
 def _at_once(samples: Tensor) -> int:

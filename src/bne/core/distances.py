@@ -52,7 +52,7 @@ def wasserstein(a: Embedding, b: Embedding) -> Tensor:
         (N, K).
     """
     b = b.select(a.layers)
-    return _squares(a, b) if len(b) > MANY else _euclidean(a, b).square()
+    return _squares(a, b)
 
 
 @register("root-wasserstein")
@@ -69,8 +69,8 @@ def root_wasserstein(a: Embedding, b: Embedding) -> Tensor:
     Returns:
         (N, K).
     """
-    layers = [_euclidean(a.select([name]), b.select([name])) for name in a.layers]
-    return torch.stack(layers).sum(0)
+    layers = torch.stack([_squares(a.select([name]), b.select([name])) for name in a.layers])
+    return layers.clamp_min(torch.finfo(layers.dtype).tiny).sqrt().sum(0)  # finite gradients at 0
 
 
 @register("bhattacharyya")
@@ -144,24 +144,24 @@ BLOCK = 256
 """Points to compare at a time: to copy those of a thousand domains takes as much as a network."""
 
 
-def _euclidean(a: Embedding, b: Embedding) -> Tensor:
-    """Between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
-    if len(b) > MANY:
-        return _squares(a, b).sqrt()
-    one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
-    if torch.compiler.is_exporting():  # ONNX has no `cdist`, which is one launch on a GPU
-        return torch.stack([(one - point).square().sum(-1) for point in other], dim=1).sqrt()
-    # The quick way through a matrix product cancels digits where points lie close together.
-    return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist")
-
-
 def _squares(a: Embedding, b: Embedding) -> Tensor:
-    """`_euclidean`, squared, by matrix products, for some of many points at a time."""
+    """Squared, between the (μ, σ) vectors of N and K points over the same layers, (N, K)."""
+    if len(b) > MANY:
+        return _squares_of_many(a, b)
+    one, other = (torch.cat([points.mean, points.std], dim=-1) for points in (a, b))
+    if one.is_cuda and not torch.compiler.is_exporting():  # in one launch; ONNX has no `cdist`
+        # The quick way through a matrix product cancels digits where points lie close together.
+        return torch.cdist(one, other, compute_mode="donot_use_mm_for_euclid_dist").square()
+    # On a CPU `cdist` loses digits: it adds up thousands of channels one after another.
+    return torch.stack([(one - point).square().sum(-1) for point in other], dim=1)
+
+
+def _squares_of_many(a: Embedding, b: Embedding) -> Tensor:
+    """The same by matrix products, for some of many points at a time."""
     parts = zip(b.mean.split(BLOCK), b.var.split(BLOCK), strict=True)
     points = [Embedding(mean, var, b.layers, b.channels) for mean, var in parts]
     squares = [_products(a.mean, some.mean) + _products(a.std, some.std) for some in points]
-    square = torch.cat(squares, dim=1)
-    return square.clamp_min(torch.finfo(square.dtype).tiny)
+    return torch.cat(squares, dim=1).clamp_min(0)
 
 
 def _products(one: Tensor, other: Tensor) -> Tensor:

@@ -85,10 +85,12 @@ class Engine:
 
         A GPU never waits: the next ones are sent to it and begun while it still computes.
         """
-        stream = torch.cuda.current_stream() if self.device.type == "cuda" else None
+        on_gpu = self.device.type == "cuda"
+        stream = torch.cuda.current_stream(self.device) if on_gpu else None
 
         def sent(pixels: NDArray[np.uint8]) -> Tensor:
-            with torch.cuda.stream(stream):  # that of the caller's thread
+            # That of the caller's thread; on a CPU nothing may ask for a GPU.
+            with torch.cuda.stream(stream) if stream else nullcontext():
                 return self._uploaded(pixels)
 
         begun = map(self._told, in_threads(sent, parts, threads=1, ahead=2))

@@ -150,10 +150,10 @@ def known_domains(vectors: Mapping[str, Floats]) -> dict[str, Known]:
     every = images - len(own)
     for one, square in zip(found.values(), squares, strict=True):
         alone = one.images - 1
-        # Of two estimates' mean, by Satterthwaite; images that count in both count as if apart.
-        freedom = every if len(own) == 1 else 4 / (1 / alone + 1 / every)
-        covariance = (square / alone + sum(squares) / every) / 2
-        one.learn(covariance, (1 / alone + 1 / every) / 2, freedom)
+        share, others = (1 / alone + 1 / every) / 2, 1 / every / 2  # of each image
+        covariance = share * square + others * (sum(squares) - square)
+        freedom = 1 / (alone * share**2 + (every - alone) * others**2)  # by Satterthwaite
+        one.learn(covariance, share, freedom)
     return found
 
 

@@ -132,7 +132,7 @@ def _send(to: Any, what: Any) -> None:
 def main() -> None:
     """Loads the model that is asked for first, and looks at images until nobody asks any more."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # may be meant for all; the server ends this
-    keep_memory()
+    keep_memory(2**25, 2**28)  # it runs for long, with batches of one size
     told = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
     models: list[Loaded] = []

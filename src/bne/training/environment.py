@@ -46,19 +46,23 @@ def choose_device(name: str) -> str:
     return "cuda" if there and name != "cpu" else "cpu"
 
 
-def keep_memory() -> None:
-    """Has this process keep up to 2 GiB of freed memory for its next tensors, if glibc manages it.
+def keep_memory(largest: int = 2**31 - 1, kept: int = 2**31 - 1) -> None:
+    """Has this process keep freed memory for its next tensors, if glibc manages it.
 
     Otherwise every large tensor is asked for anew, page by page, which doubles the time of distance
     training on a CPU. Whoever sets glibc's own variables (`MALLOC_…`) is left alone.
+
+    Args:
+        largest: bytes of a tensor that lies in the heap; larger ones go back to the system.
+        kept: bytes that may lie free at the heap's end. What lies free below is kept anyhow.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return
     with suppress(AttributeError, OSError, TypeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
         # Before version 2.35 it refuses the first. Trimming alone would make it slower than it was.
-        if any(mallopt(M_MMAP_THRESHOLD, size) for size in (2**31 - 1, 2**25)):
-            mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        if any(mallopt(M_MMAP_THRESHOLD, size) for size in (largest, 2**25)):
+            mallopt(M_TRIM_THRESHOLD, kept)
 
 
 def describe(device: str | torch.device, weights: str | None) -> dict[str, Any]:

@@ -65,7 +65,8 @@ def settings_of(recipe: Recipe) -> dict[str, Any]:
     """The whole recipe, ready for JSON, with every option of the method.
 
     Weights from a file appear under its name alone: it lies elsewhere on another machine. Where
-    statistics are measured, `statistics` tells by which version; records without it have version 1.
+    statistics are measured or weights averaged, `statistics` tells by which version; records
+    without it have version 1.
     """
     return _settings(recipe.to_dict(), recipe.statistics)
 
