@@ -119,12 +119,24 @@ def test_the_tables_of_watching_are_what_the_records_give() -> None:
     text = (ROOT / "docs" / "watch.md").read_text()
     assert watch.page(text) == text
     lines = [json.loads(line) for line in (ROOT / "results" / "drift.jsonl").open()]
-    key = ("MMD", 64, "photo")
-    lines = [one for one in lines if "pixels" in one]
-    own = [one for one in lines if (one["test"], one["size"], one["target"]) == key]
-    found = 100 * fmean(one["detected_equal"] / one["windows"] for one in own)
-    (row,) = (line.split(" | ") for line in text.splitlines() if line.startswith("| MMD | 64"))
-    assert row[6] == f"{found:.1f}"
+    rows = {}
+    for key in (("MMD", 64, "photo"), ("bne monitor", 16, "photo")):
+        own = [one for one in lines if (one["test"], one["size"], one["target"]) == key]
+        kind = "detected" if key[0] == "bne monitor" else "detected_equal"
+        for name, method in (("trained", "bne"), ("frozen", "frozen")):
+            shares = [
+                one[kind] / one["windows"]
+                for one in own
+                if one["method"] == method and one.get("pixels") == 224
+                and (name == "trained" or one["version"] == 3)
+            ]  # fmt: skip
+            rows[name, key[0]] = f"{100 * fmean(shares):.1f}"
+    for name, mark in (("trained", "drift"), ("frozen", "drift-frozen")):
+        table = text.partition(f"<!-- {mark} -->")[2].partition("<!-- /")[0]
+        (row,) = re.findall(r"^\| MMD \| 64 \|.*", table, re.MULTILINE)
+        assert row.split(" | ")[6] == rows[name, "MMD"]
+        (row,) = re.findall(r"^\| bne monitor(?:, one spread for all)? \| 16 \|.*", table, re.M)[:1]
+        assert row.split(" | ")[6] == rows[name, "bne monitor"]
 
 
 def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
