@@ -150,7 +150,7 @@ def test_errors_are_one_sentence(data: Path, trained: Trained) -> None:
         ),
         ((run_folder, "--data", data, "--margin", 1), "name it with --against"),
         ((run_folder, "--data", data, "--against", data), "is no model folder"),
-        ((run_folder, "--data", data, "--mix", "mean"), "mix mean is unknown"),
+        ((run_folder, "--data", data, "--mix", "mean"), "bne has no mix mean"),
         ((run_folder, "--data", data, "--domains", "foto"), "There is no domain 'foto'"),
         ((run_folder, "--data", data / "nowhere"), "no such file or folder"),
     ):

@@ -292,5 +292,5 @@ def test_no_plain_network_does_the_same():
         copy.deepcopy(method).net.to_plain("art")
     with pytest.raises(ValueError, match="affine must be one of"):
         DSON(small_cnn(), DOMAINS, affine="none")
-    with pytest.raises(ValueError, match="does not go with DSON"):
+    with pytest.raises(ValueError, match="mix must be one of"):
         DSON(small_cnn(), DOMAINS, mix="statistics")

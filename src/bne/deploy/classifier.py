@@ -6,11 +6,12 @@ import os
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bne.core.options import Mix
+from bne.core.distances import uniform
+from bne.core.options import ONE_PASS
 from bne.data.decoding import in_stacks
 from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
@@ -329,15 +330,25 @@ def set_mode(
             f"{model.method} has no branches that are weighed by distances; leave "
             f"{' and '.join(options)} out."
         )
-    if mix is not None and mix not in get_args(Mix):
-        raise SettingsError(f"mix {mix} is unknown; {did_you_mean(mix, get_args(Mix))}.")
-    if nearest is not None and not 1 <= nearest <= len(model.branches):
-        raise SettingsError(f"nearest {nearest}: choose 1 to {len(model.branches)} branches.")
-    for key, value in options.items():
-        try:
-            setattr(method.net, key, value)
-        except ValueError as error:
-            raise SettingsError(f"{error}.") from error
+    if mix is not None and mix not in method.can_mix:
+        raise SettingsError(
+            f"{model.method} has no mix {mix}; {did_you_mean(mix, method.can_mix)}."
+        )
+    if nearest is not None:
+        if not 1 <= nearest <= len(model.branches):
+            raise SettingsError(f"nearest {nearest}: choose 1 to {len(model.branches)} branches.")
+        if method.net.distance is uniform:
+            raise SettingsError(
+                f"nearest {nearest}: {model.method} weighs all branches alike; leave nearest out."
+            )
+        if (mixed := mix or model.mix) in ONE_PASS:
+            raise SettingsError(
+                f"nearest {nearest}: with mix {mixed} no branch is run; set mix to logits too."
+            )
+    try:
+        method.answer_by(**options)
+    except ValueError as error:
+        raise SettingsError(f"{error}.") from error
     if layers is not None:
         options["layers"] = list(method.net.layers or ())
         scale = replace(model.calibration, percentiles=(), reference=None)

@@ -12,7 +12,15 @@ from torch import Tensor, nn
 from bne.core.convert import convert
 from bne.core.distances import Distance, nearness
 from bne.core.ensemble import DomainEnsemble
-from bne.core.options import BranchStatistics, Mix, check_least, check_share
+from bne.core.options import (
+    BranchStatistics,
+    Layers,
+    Mix,
+    check_choice,
+    check_least,
+    check_share,
+    checked_limit,
+)
 from bne.core.prediction import Prediction
 from bne.core.surgery import Momentum
 from bne.methods.method import Method, register
@@ -139,7 +147,12 @@ class BNE(BranchMethod):
             "own domain". Weights and distances are those of the images as they are.
 
     All other arguments are those of `bne.DomainEnsemble`.
+
+    Attributes:
+        can_mix: what may be mixed.
     """
+
+    can_mix: ClassVar[tuple[str, ...]] = get_args(Mix)
 
     def __init__(
         self,
@@ -160,6 +173,7 @@ class BNE(BranchMethod):
         max_branches: int | None = None,
     ) -> None:
         super().__init__(distance_training)
+        check_choice("mix", mix, self.can_mix)
         check_least(0, domain_loss=domain_loss)
         check_share("branch_loss", branch_loss)
         if domain_loss and not weight_gradient:
@@ -201,6 +215,30 @@ class BNE(BranchMethod):
         )
         self.domain_loss = domain_loss
         self.branch_loss = branch_loss
+
+    def answer_by(
+        self, *, mix: str | None = None, nearest: int | None = None, layers: Layers = None
+    ) -> None:
+        """Changes how a trained network answers; what is None stays.
+
+        What only training cannot do with other options is not refused.
+
+        Args:
+            mix: as in training, like all others.
+            nearest: the number of branches that are run for each image.
+            layers: the layers that place images among the domains.
+
+        Raises:
+            ValueError: It cannot answer so.
+        """
+        net: Any = self.net
+        if mix is not None:
+            check_choice("mix", mix, self.can_mix)
+            net.mix = mix
+        if nearest is not None:
+            net.nearest = checked_limit("nearest", nearest)
+        if layers is not None:
+            net.layers = layers
 
     def mixture_loss(self, images: Tensor, labels: Tensor, domains: Tensor) -> Tensor:
         """Cross-entropy of the mixture and, if wanted, of branches and of the domain weights."""

@@ -11,7 +11,6 @@ from bne.core.distances import Distance
 from bne.core.kernels import kernels_for
 from bne.core.moments import Moments, linear_map, samples_of, values_per_channel
 from bne.core.norm import DomainBatchNorm, domain_layers
-from bne.core.options import ONE_PASS
 from bne.methods.bne import BNE, When
 from bne.methods.method import register
 
@@ -155,6 +154,7 @@ class DSON(BNE):
     """
 
     can_lean: ClassVar[bool] = False
+    can_mix: ClassVar[tuple[str, ...]] = ("logits", "probabilities")
 
     def __init__(
         self,
@@ -169,8 +169,6 @@ class DSON(BNE):
         super().__init__(
             model, domains, distance=distance, distance_training=distance_training, **options
         )
-        if self.net.mix in ONE_PASS:
-            raise ValueError(f"mix={self.net.mix!r} does not go with DSON: mix 'logits'")
         for layer in domain_layers(self.net):
             if layer.population is not None:
                 OptimisedNorm.take_over(layer, affine)

@@ -13,7 +13,7 @@ import bne
 from bne.core.ensemble import DomainEnsemble
 from bne.data.transform import EvalTransform
 from bne.errors import DataError
-from bne.methods import create
+from bne.methods import BNE, create, find
 from bne.models import build
 from bne.training.files import read_tensors, whole_folder, write_json, write_tensors
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from bne.recipes.schema import Recipe
 
 TENSORS, INFO = "model.safetensors", "model.json"
+ANSWERING = ("mix", "nearest", "layers")
+"""Options that may change after training: of `BNE.answer_by`."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +133,11 @@ def restore(
         with torch.random.fork_rng([]):
             channels = transform.preprocessing.channels
             model = build(info.backbone, len(info.classes), channels=channels)
-            method = create(info.method, model, info.domains, info.options)
+            options = dict(info.options)
+            weighs = issubclass(find(info.method).method, BNE)
+            # Not in training, which refuses some of them beside other options.
+            later = {key: options.pop(key) for key in ANSWERING if weighs and key in options}
+            method = create(info.method, model, info.domains, options)
         net = method.net
         if (
             domains
@@ -141,6 +147,8 @@ def restore(
             net.set_domains(*domains)
         method.load_state_dict(tensors)
         method.lean = info.lean
+        if isinstance(method, BNE):
+            method.answer_by(**later)
     except (ValueError, KeyError, TypeError, RuntimeError) as error:
         reason = " ".join(str(error).split())  # of torch's in several lines
         raise DataError(f"{path} holds no model that can be used ({reason}).") from error
