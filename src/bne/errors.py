@@ -32,6 +32,13 @@ class MissingLibraryError(BneError, ModuleNotFoundError):
     """A library that is needed and not installed, with how to install it."""
 
 
+def sentence(error: Exception) -> str:
+    """What an error says; of the system's own also which file it is about."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}."
+    return str(error)
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The known name nearest to one that is unknown, or the first ones, to end a sentence with."""
     known = list(known)

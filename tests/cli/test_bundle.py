@@ -133,7 +133,8 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["bne"], "x.bne", "--records", "r.jsonl"), "no such file"),
         ((runs["bne"], "x.bne", "--thumbnails"), "say how many images with --map"),
         ((runs["dnet"], "x.bne", "--data", runs["data"], "--map", 9), "measures no distances"),
-        ((bare, "x.bne", "--data", runs["data"]), "held out no images"),
+        ((bare, "x.bne", "--data", runs["data"]), "name the run's folder"),
+        ((runs["bne"] / "model.bne", "x.bne", "--data", runs["data"]), "name the run's folder"),
     ):
         assert words in refusal("bundle", *arguments)
     assert sorted(path for path in here.rglob("*") if "cache" not in str(path)) == before

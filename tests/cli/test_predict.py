@@ -103,3 +103,8 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
     ):
         assert words in refusal("predict", *arguments)
     assert not list(here.iterdir())
+    table = here / "images.csv"
+    table.write_text(before := f"path,label\n{photos}/cat/0.png,cat\n")
+    said = refusal("predict", runs["bne"], "images.csv", "--out", table)
+    assert "tells the images" in said
+    assert table.read_text() == before

@@ -1,6 +1,7 @@
 """A model as one file: the same as its run's folder, and never a file that is not whole."""
 
 import json
+import os
 import pickle
 import shutil
 import struct
@@ -121,6 +122,9 @@ def test_damage_anywhere_is_noticed(file: Path) -> None:
 
 def test_other_files_are_named(file: Path, tmp_path: Path) -> None:
     refused(tmp_path / "absent.bne")
+    refused(Path(os.devnull))
+    os.mkfifo(tmp_path / "pipe.bne")  # opening one would wait for ever
+    refused(tmp_path / "pipe.bne")
     save_file({"a": torch.zeros(2)}, file)
     assert "is no model of BNE" in refused(file)
     file.write_bytes(pickle.dumps({"a": 1}))
@@ -136,8 +140,9 @@ def test_a_later_format_and_a_strange_one_are_named(file: Path) -> None:
     for form, words in ((FORMAT + 1, "later version of BNE"), ("one", "format is 'one'")):
         save_file(tensors, file, {KEY: json.dumps({**json.loads(text), "format": form})})
         assert words in refused(file)
-    save_file(tensors, file, {KEY: "no JSON"})
-    refused(file)
+    for content in ("no JSON", json.dumps({**json.loads(text), "model": "[" * 10**5})):
+        save_file(tensors, file, {KEY: content})
+        refused(file)
 
 
 def test_a_model_that_cannot_be_made_is_named(file: Path) -> None:

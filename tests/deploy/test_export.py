@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,7 @@ from bne.deploy import export as exporting
 from bne.deploy import quantize
 from bne.deploy.classifier import Classifier
 from bne.deploy.export import ExportError
-from bne.deploy.onnx import OnnxEngine
+from bne.deploy.onnx import OnnxEngine, main
 from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
@@ -29,6 +30,8 @@ MODES = [
     ("bne", {"mix": "centre", "lean": 0.1}, {"places": True}),
     ("dnet", {}, {}),
 ]
+
+CODE = str(Path(bne.__file__).parent).encode()  # a path of this machine
 
 WITHOUT_TORCH = """
 import sys
@@ -64,6 +67,7 @@ def graph(runs: Runs, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path) -> None:
     model = bne.load(runs[method], "cpu", **mode)
     assert model.export(tmp_path / "model.onnx", **how).difference < 1e-4
+    assert CODE not in (tmp_path / "model.onnx").read_bytes()
     engine = OnnxEngine.load(tmp_path / "model.onnx")
     pictures = find_pictures([runs["data"] / "photo"])  # some batches whole, one not
     parts = zip(
@@ -82,6 +86,7 @@ def test_onnx_answers_as_the_model(runs: Runs, method, mode, how, tmp_path: Path
 def test_a_program_of_torch_answers_as_the_model(runs: Runs, layers, tmp_path: Path) -> None:
     model = bne.load(runs["bne"], "cpu", layers=layers)
     assert model.export(tmp_path / "model.pt2", "torch").difference < 1e-5
+    assert CODE not in (tmp_path / "model.pt2").read_bytes()
     content = {"bne.json": ""}
     program = torch.export.load(tmp_path / "model.pt2", extra_files=content).module()
     assert json.loads(json.loads(content["bne.json"])["model"])["classes"] == ["cat", "dog"]
@@ -151,6 +156,15 @@ def test_int8_costs_what_it_says(
             for name, answer in zip(part.names, part.answers.classes, strict=True)
         )
         assert float(told) == pytest.approx(100 * right / len(rest), abs=0.05)
+
+
+def test_int8_is_not_measured_on_images_that_cannot_be_read(graph, runs, tmp_path: Path) -> None:
+    images = open_images(shutil.copytree(runs["data"], tmp_path / "data"))
+    tested = quantize._divided(images)[1][0].name
+    (tmp_path / "data" / tested).write_bytes(b"no image")
+    engine = OnnxEngine.load(graph)
+    with pytest.raises(DataError, match=tested):
+        quantize.cost(engine, engine, images)
 
 
 def test_networks_are_traced_as_they_are_used() -> None:
@@ -228,3 +242,34 @@ def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_p
     same = [*start, "predict", str(graph), *files, "--json"]
     done = subprocess.run(same, capture_output=True, text=True, check=False)
     assert [json.loads(line) for line in done.stdout.splitlines()] == found, done.stderr
+
+
+def test_the_command_without_torch_takes_and_refuses_what_bne_predict_does(
+    runs: Runs, graph: Path, tmp_path: Path, capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = next(runs["data"].glob("photo/*/*.png"))
+    table, out = tmp_path / "images.csv", tmp_path / "new" / "answers.csv"
+    table.write_text(f"image\n{file}\n")
+    assert onnx_command(graph, table, "--column", "image", "--out", out) == 0
+    assert str(file) in out.read_text()
+    for options in (
+        ("--top", 0),
+        ("--abstain", 2),
+        ("--out", table),
+        ("--out", file / "answers.csv"),
+    ):
+        assert onnx_command(graph, table, "--column", "image", *options) == 1
+        said = capsys.readouterr()
+        assert (said.out, said.err.count("\n")) == ("", 1)
+        assert said.err.startswith("Error: ")
+        assert "Errno" not in said.err
+    monkeypatch.setattr("bne.deploy.onnx.predict", interrupted)
+    assert onnx_command(graph, file) == 130
+
+
+def onnx_command(*arguments: object) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt

@@ -85,6 +85,15 @@ def test_prepared_arrays_and_tensors_are_taken_as_they_are(runs: Runs, tmp_path:
         np.testing.assert_allclose(model.predict(given).probabilities, expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("abstain", [-0.1, 1.5, float("nan")])
+def test_what_is_no_probability_is_refused(runs: Runs, abstain: float) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    with pytest.raises(SettingsError, match="from 0 to 1"):
+        model.predict(runs["data"] / "photo/cat/0.png", abstain=abstain)
+    with pytest.raises(SettingsError, match="from 0 to 1"):
+        next(predict(model.engine, model.info, [], abstain=abstain))
+
+
 def test_images_that_cannot_be_read_are_left_out(runs: Runs, tmp_path: Path) -> None:
     model = bne.load(runs["bne"], "cpu")
     files = sorted(runs["data"].glob("*/*/*.png"))[:20]

@@ -11,6 +11,7 @@ import bne
 from bne.deploy import rows
 from bne.deploy.answers import Answers
 from bne.errors import SettingsError
+from tests.cli.command import full_disk
 
 Runs = dict[str, Path]
 
@@ -63,6 +64,16 @@ def test_a_failure_leaves_no_file(answers: Answers, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 3
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_a_full_disk_names_the_file(answers: Answers, name: str, tmp_path: Path) -> None:
+    made = rows.rows(["a.png"] * 12, answers, ["class"])
+    file = tmp_path / "new" / name
+    with pytest.raises(OSError) as caught, full_disk(), rows.file_writer(file) as write:  # noqa: PT011
+        write(made)
+    assert caught.value.filename == str(file)
+    assert not list(file.parent.iterdir())
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_a_table_fits_the_terminal(answers: Answers, width: int) -> None:
     known = replace(answers.model, branches=("art", "a domain with a long name"))
@@ -95,6 +106,7 @@ def test_columns_that_a_model_cannot_fill_are_refused(runs: Runs) -> None:
         (models["deepall"], "weights", "has no branches"),
         (models["dnet"], "unusual", "weighed by distances"),
         (bare, "unusual", "not calibrated"),
+        (replace(centre, branches=(), distance=None), "weights", "without --places"),
     ):
         with pytest.raises(SettingsError, match=words):
             rows.choose_columns(model, [column], 1)

@@ -9,6 +9,7 @@ from itertools import pairwise
 HEAD_START = 5.0  # seconds
 LIBRARIES = (
     "PIL",
+    "filelock",
     "numpy",
     "rich",
     "safetensors",
@@ -61,7 +62,7 @@ def _can_be_mended(error: Exception) -> bool:
 def _explain(error: Exception) -> None:
     import typer
 
-    from bne.errors import Interrupted
+    from bne.errors import Interrupted, sentence
 
     first = os.environ.get("LOCAL_RANK", "0") == "0"
     if isinstance(error, Interrupted):
@@ -71,11 +72,5 @@ def _explain(error: Exception) -> None:
     if not first:
         # Most errors are those of all processes, and torchrun ends the rest after the first.
         time.sleep(HEAD_START)
-    typer.secho(f"Error: {_sentence(error)}", fg="red", err=True)
+    typer.secho(f"Error: {sentence(error)}", fg="red", err=True)
     sys.exit(1)
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}."
-    return str(error)

@@ -118,6 +118,11 @@ def _measured(
     prepared = common.prepare(images, data, cache, engine.way, skip_bad=skip_bad, show=True)
     images = prepared.images
     training, split_file = read_training(run), official_split(data)
+    if training is None:
+        raise DataError(
+            f"{run} does not say which images its run held out; name the run's folder, or leave "
+            "--data out."
+        )
     held_out, unknown = held_out_images(training, known.domains, images, split_file)
     if not held_out:
         told = f"{unknown.removesuffix('.')}; name the data of the run." if unknown else ""

@@ -120,7 +120,7 @@ def predict(
     if one_domain and engine == "ray":
         raise SettingsError("--one-domain pools all images on one machine; leave --engine ray out.")
     if out:
-        rows.check_suffix(out)
+        rows.check_out(out, images)
         common.check_file(out, "--out")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
     mode: dict[str, Any] = {"lean": lean, "mix": mix, "nearest": nearest, "layers": layers}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bne.deploy.reference import Reference
+from bne.errors import SettingsError
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -100,6 +101,12 @@ class Calibration:
             return None
         found: Floats = np.interp(distances.min(1), self.percentiles, np.arange(101.0))
         return found
+
+
+def check_abstain(abstain: float) -> None:
+    """Refuses what is no probability."""
+    if not 0 <= abstain <= 1:
+        raise SettingsError(f"abstain {abstain}: name a probability from 0 to 1.")
 
 
 def fit_temperature(logits: Floats, labels: NDArray[np.int64]) -> float:

@@ -80,13 +80,15 @@ def checksum(tensors: Mapping[str, Tensor], manifest: Manifest) -> str:
 
 def _of_file(path: Path) -> Bundle:
     safetensors = require("safetensors")
+    if not path.is_file():  # a pipe or a device is none, and opening one could block
+        raise DataError(f"{path}: there is no such file or folder.")
     try:
         with safetensors.safe_open(path, "pt") as file:
             text = (file.metadata() or {}).get(KEY)
             manifest, beside = opened(text, path)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise DataError(f"{path}: there is no such file or folder.") from error
+    except OSError as error:  # which does not name the file
+        raise DataError(f"{path}: cannot be read ({error}).") from error
     except safetensors.SafetensorError as error:
         if path.suffix in (".onnx", ".pt2"):
             raise DataError(

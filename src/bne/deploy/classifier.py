@@ -17,7 +17,7 @@ from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
 from bne.data.values import Values
 from bne.deploy import bundle
-from bne.deploy.answers import Answers, Seen
+from bne.deploy.answers import Answers, Seen, check_abstain
 from bne.deploy.engine import Engine
 from bne.deploy.pictures import Picture as Encoded
 from bne.errors import DataError, SettingsError, did_you_mean, require
@@ -106,8 +106,10 @@ class Classifier:
 
         Raises:
             DataError: One cannot be read, or is something else.
-            SettingsError: The model cannot take images as one domain.
+            SettingsError: The model cannot take images as one domain, or `abstain` is no
+                probability.
         """
+        check_abstain(abstain)
         pictures = _several(images)
         if not pictures:
             raise DataError("There are no images to classify; give at least one.")

@@ -203,7 +203,12 @@ def _with_domain_layers(method: Method) -> Method:
         method.lean = 0  # its plain network leans otherwise
         method.net = convert(method.net, lean=lean)
     net, special = method.net, isinstance(method, DNet | DSON)
-    if special or not isinstance(net, DomainEnsemble) or not (branches(method) or net.leans):
+    if special:
+        raise SettingsError(
+            f"one domain: {type(method).__name__} answers image by image, by weights or layers of "
+            "its own; leave it out."
+        )
+    if not isinstance(net, DomainEnsemble) or not (branches(method) or net.leans):
         raise SettingsError(
             f"one domain: {type(method).__name__} answers image by image, since it neither leans "
             "nor weighs branches by distances; leave it out."

@@ -230,6 +230,8 @@ def torch_program(graph: Graph, images: Tensor) -> torch.export.ExportedProgram:
     program = torch.export.export(graph, (images,), dynamic_shapes=_any_number())
     # Which leaves out what a pass of few layers goes on with.
     short: torch.export.ExportedProgram = program.run_decompositions({})
+    for node in short.graph.nodes:
+        node.meta.pop("stack_trace", None)  # paths of this machine
     return short
 
 
@@ -262,7 +264,11 @@ def onnx_graph(graph: Graph, images: Tensor) -> Any:
         for _ in range(2):  # what is folded may make more constant
             optimizer.fold_constants(program.model, onnx_shape_inference=True)
             optimizer.remove_unused_nodes(program.model)
-    return program.model_proto
+    proto = program.model_proto
+    # Of every node, where in the code it comes from: paths of this machine, and megabytes.
+    for part in (*proto.graph.node, *proto.graph.value_info):
+        part.ClearField("metadata_props")
+    return proto
 
 
 def _signed(proto: Any, model: Manifest, beside: dict[str, Any]) -> bytes:
@@ -289,6 +295,7 @@ def _write(path: Path, data: bytes) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         with named(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
             partial.write_bytes(data)
             partial.replace(path)
     finally:

@@ -142,5 +142,5 @@ def opened(text: str | None, path: Path) -> tuple[Manifest, dict[str, Any]]:
         if form not in range(1, FORMAT + 1):
             raise ValueError(f"its format is {form!r}")
         return Manifest.from_dict(json.loads(beside.pop("model"))), beside
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{path} is damaged ({error}); copy or make it again.") from error

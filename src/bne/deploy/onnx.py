@@ -18,7 +18,7 @@ from bne.deploy.answers import Seen
 from bne.deploy.manifest import KEY, opened
 from bne.deploy.pictures import NAMES, find_pictures
 from bne.deploy.predict import predict
-from bne.errors import BneError, DataError, require
+from bne.errors import BneError, DataError, require, sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from bne.deploy.manifest import Manifest
 
 UNSIGNED = "uint8"
-UNREADABLE = 3  # exit code
+UNREADABLE, INTERRUPTED = 3, 130  # exit codes
 
 
 class OnnxEngine:
@@ -119,12 +119,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="a .csv or .jsonl file; by default JSON lines")
     parser.add_argument("--top", type=int, default=1, help="classes per image")
     parser.add_argument("--columns", help="joined by commas")
+    parser.add_argument("--column", default="path", help="of a .csv, that has the paths")
     parser.add_argument("--abstain", type=float, default=0.0, help="the least probability")
     given = parser.parse_args(arguments)
     try:
         return _predict(given)
+    except KeyboardInterrupt:
+        return INTERRUPTED
     except (BneError, OSError) as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(f"Error: {sentence(error)}", file=sys.stderr)
         return 1
 
 
@@ -132,8 +135,9 @@ def _predict(given: argparse.Namespace) -> int:
     from contextlib import nullcontext
 
     if given.out:
-        rows.check_suffix(given.out)
-    pictures = find_pictures(given.images, sys.stdin if NAMES in given.images else ())
+        rows.check_out(given.out, given.images)
+    names = sys.stdin if NAMES in given.images else ()
+    pictures = find_pictures(given.images, names, given.column)
     engine = OnnxEngine.load(given.model)
     wanted = given.columns.split(",") if given.columns else None
     columns = rows.choose_columns(engine.model, wanted, given.top)

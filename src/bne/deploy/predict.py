@@ -12,7 +12,7 @@ import numpy as np
 
 from bne.data.decoding import in_threads
 from bne.data.images import pixels
-from bne.deploy.answers import Answers
+from bne.deploy.answers import Answers, check_abstain
 from bne.errors import DataError, SettingsError
 
 if TYPE_CHECKING:
@@ -113,8 +113,9 @@ def predict(
             place of each one's own.
 
     Raises:
-        SettingsError: The model cannot take images as one domain.
+        SettingsError: The model cannot take images as one domain, or `abstain` is no probability.
     """
+    check_abstain(abstain)
 
     def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str]:
         try:

@@ -81,7 +81,11 @@ def to_int8(data: bytes, images: ImageSet, path: Path) -> Any:
 
 
 def cost(before: OnnxEngine, after: OnnxEngine, images: ImageSet) -> Cost:
-    """Shows labelled images that did not set the ranges to both graphs."""
+    """Shows labelled images that did not set the ranges to both graphs.
+
+    Raises:
+        DataError: One cannot be read, or is of a class that the model does not know.
+    """
     _, rest = _divided(images)
     unknown = [name for name in images.classes if name not in before.model.classes]
     if unknown:
@@ -90,17 +94,15 @@ def cost(before: OnnxEngine, after: OnnxEngine, images: ImageSet) -> Cost:
             f"{', '.join(before.model.classes)}."
         )
     truth = {file.name: images.classes[file.label] for file in rest}
-    right = []
+    pictures, right = [Picture(file.name, file.read) for file in rest], []
     for engine in (before, after):
-        pictures = [Picture(file.name, file.read) for file in rest]
-        right.append(
-            sum(
-                truth[name] == answer
-                for part in predict(engine, engine.model, pictures)
-                if part.answers
-                for name, answer in zip(part.names, part.answers.classes, strict=True)
-            )
-        )
+        right.append(0)
+        for part in predict(engine, engine.model, pictures):
+            if part.problems:
+                raise DataError(part.problems[0])
+            assert part.answers is not None
+            answers = zip(part.names, part.answers.classes, strict=True)
+            right[-1] += sum(truth[name] == answer for name, answer in answers)
     return Cost(len(rest), *right)
 
 

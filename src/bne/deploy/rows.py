@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bne.errors import SettingsError, did_you_mean, require
+from bne.training.files import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
 
     from bne.deploy.answers import Answers
     from bne.deploy.manifest import Manifest
@@ -34,8 +35,10 @@ def choose_columns(
     Images taken as one domain have no "unusual", see `Answers.unusual`.
 
     Raises:
-        SettingsError: One is unknown, or the model cannot fill it.
+        SettingsError: One is unknown, the model cannot fill it, or `top` is none.
     """
+    if top < 1:
+        raise SettingsError(f"--top {top}: show at least 1 class.")
     has = [*COLUMNS]
     if not model.branches:
         has = [name for name in has if name not in PLACES]
@@ -47,7 +50,10 @@ def choose_columns(
         if name not in COLUMNS:
             raise SettingsError(f"--columns {name}: {did_you_mean(name, COLUMNS)}.")
         if name not in has:
-            reason = f"{model.method} has no branches that are weighed by distances"
+            reason = (
+                f"{model.method} has no branches that are weighed by distances, or was exported "
+                "without --places"
+            )
             if name == "unusual" and model.distance:
                 reason = "the model is not calibrated; bne bundle --data does it"
                 if one_domain:
@@ -119,12 +125,26 @@ def file_writer(path: Path) -> Iterator[Write]:
     check_suffix(path)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        with writers[path.suffix.lower()](partial) as write:
-            yield write
-        partial.replace(path)
+        with named(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with writers[path.suffix.lower()](partial) as write:
+                yield write
+            partial.replace(path)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def check_out(path: Path, given: Sequence[str]) -> None:
+    """Refuses a file that nobody knows how to write, or that tells the images to predict.
+
+    Raises:
+        SettingsError: It is such a file.
+        MissingLibraryError: pyarrow, which writes parquet, is not installed.
+    """
+    check_suffix(path)
+    if path.exists() and any(path.samefile(one) for one in given if Path(one).exists()):
+        raise SettingsError(f"--out {path} tells the images to predict; name another file.")
 
 
 def check_suffix(path: Path, option: str = "--out") -> None:
