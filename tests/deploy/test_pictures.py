@@ -1,6 +1,9 @@
+import pickle
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bne.deploy.pictures import find_pictures
 from bne.errors import DataError
@@ -41,6 +44,50 @@ def test_everything_that_holds_images_is_listed(place: Path) -> None:
     every = find_pictures([".", "tables/t.csv"], column="photo")
     assert len(every) == 9
     assert all(picture.read()[:4] == b"\x89PNG" for picture in every)
+
+
+def test_tables_of_parquet_have_paths_or_images(place: Path) -> None:
+    here = [png() for _ in range(5)]
+    (place / "tables/one.png").write_bytes(here[4])
+    images = [{"bytes": own, "path": "gone.png"} for own in here[:4]]
+    images.append({"bytes": None, "path": "one.png"})
+    write_parquet("tables/t.parquet", photo=["../other/4.png", f"{place}/in/1.JPG"])
+    write_parquet("tables/same.parquet", photo=pa.array(["one.png"] * 3).dictionary_encode())
+    write_parquet("tables/bytes.parquet", path=here)
+    write_parquet("tables/hub.parquet", image=pa.array(images), label=range(5))
+    assert names("tables/t.parquet", column="photo") == names("tables/t.csv", column="photo")
+    assert names("tables/same.parquet", column="photo") == ["tables/one.png"] * 3
+    for table, column in (("bytes", "path"), ("hub", "image")):
+        found = find_pictures([f"tables/{table}.parquet"], column=column)
+        assert [picture.name for picture in found] == [
+            f"tables/{table}.parquet/{n}" for n in range(5)
+        ]
+        again = pickle.loads(pickle.dumps(found))  # as on its way to other machines
+        assert [picture.read() for picture in reversed(again)] == here[::-1]
+    write_parquet("tables/bytes.parquet", path=here[::-1])
+    assert next(iter(find_pictures(["tables/bytes.parquet"]))).read() == here[4]
+
+
+def test_what_a_parquet_lacks_is_named(place: Path) -> None:
+    write_parquet("a.parquet", path=[1, 2])
+    write_parquet("b.parquet", path=["in/1.JPG", None])
+    write_parquet("c.parquet", path=[{"bytes": png(), "path": None}, {"bytes": None, "path": None}])
+    Path("d.parquet").write_bytes(Path("c.parquet").read_bytes()[:-9])
+    for given, words in (
+        ("a.parquet", "neither paths nor encoded images, but int64"),
+        ("b.parquet", "row 1: 'path' is empty"),
+        ("d.parquet", r"d\.parquet: cannot be read"),
+    ):
+        with pytest.raises(DataError, match=words):
+            names(given)
+    with pytest.raises(DataError, match="needs the columns photo; found path"):
+        names("a.parquet", column="photo")
+    with pytest.raises(DataError, match=r"c\.parquet/1: there is no image"):
+        find_pictures(["c.parquet"])[1].read()
+
+
+def write_parquet(file: str, **columns: object) -> None:
+    parquet.write_table(pa.table(columns), file, row_group_size=2)
 
 
 def test_what_holds_no_images_is_named(place: Path) -> None:

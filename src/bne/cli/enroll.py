@@ -21,7 +21,8 @@ def enroll(
     images: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders, globs, .tar, .zip, or a .csv; - reads names from standard input.",
+            help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
+            "input.",
             show_default=False,
         ),
     ],
@@ -30,7 +31,7 @@ def enroll(
     recenter: Annotated[
         bool, typer.Option("--recenter", help="Count the new domain in the domains' centre.")
     ] = False,
-    column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
+    column: Annotated[str, typer.Option(help="Of a table, that has the paths.")] = "path",
     device: common.Device = "auto",
 ) -> None:
     """Add a domain to a model from unlabeled images, without training.

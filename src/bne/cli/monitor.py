@@ -38,7 +38,8 @@ def monitor(
     images: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders, globs, .tar, .zip, or a .csv; - reads names from standard input.",
+            help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
+            "input.",
             show_default=False,
         ),
     ],
@@ -60,7 +61,7 @@ def monitor(
     fail: Annotated[
         bool, typer.Option("--fail", help="Exit with 4 if a window alarms, for a schedule.")
     ] = False,
-    column: Annotated[str, typer.Option(help="Of a .csv, that has the paths.")] = "path",
+    column: Annotated[str, typer.Option(help="Of a table, that has the paths.")] = "path",
     device: common.Device = "auto",
 ) -> None:
     """Tell when images come from a domain that the model does not know.

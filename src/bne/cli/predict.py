@@ -38,7 +38,8 @@ def predict(
     images: Annotated[
         list[str],
         typer.Argument(
-            help="Files, folders, globs, .tar, .zip, or a .csv; - reads names from standard input.",
+            help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
+            "input.",
             show_default=False,
         ),
     ],
@@ -70,7 +71,7 @@ def predict(
         ),
     ] = 0.0,
     column: Annotated[
-        str, typer.Option(help="Of a .csv, that has the paths.", rich_help_panel=common.IMAGES)
+        str, typer.Option(help="Of a table, that has the paths.", rich_help_panel=common.IMAGES)
     ] = "path",
     one_domain: Annotated[
         bool,

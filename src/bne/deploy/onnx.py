@@ -115,11 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Predicts images, as `bne predict` does; returns the exit code."""
     parser = argparse.ArgumentParser("python -m bne.deploy.onnx", description=main.__doc__)
     parser.add_argument("model", type=Path, help="what bne export has written")
-    parser.add_argument("images", nargs="+", help="files, folders, globs, .tar, .zip, .csv or -")
+    parser.add_argument("images", nargs="+", help="files, folders, globs, archives, tables or -")
     parser.add_argument("--out", type=Path, help="a .csv or .jsonl file; by default JSON lines")
     parser.add_argument("--top", type=int, default=1, help="classes per image")
     parser.add_argument("--columns", help="joined by commas")
-    parser.add_argument("--column", default="path", help="of a .csv, that has the paths")
+    parser.add_argument("--column", default="path", help="of a table, that has the paths")
     parser.add_argument("--abstain", type=float, default=0.0, help="the least probability")
     given = parser.parse_args(arguments)
     try:

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import glob
 import os
-from functools import partial
+from contextlib import contextmanager
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from threading import Lock
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bne.data.archives import members
-from bne.data.entries import head_of, is_hidden, is_image, printable, read_file
+from bne.data.entries import (
+    MAX_BYTES,
+    head_of,
+    is_hidden,
+    is_image,
+    printable,
+    read_file,
+    stamp_of,
+)
 from bne.data.sources import COMPRESSED
 from bne.data.tables import read_rows
-from bne.errors import DataError
+from bne.errors import DataError, require
+from bne.words import readable_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 ARCHIVES = (".tar", ".zip")
+MAX_GROUP = 4 * MAX_BYTES  # of a table's rows, which are read together
+READING = Lock()  # or every thread would read the same rows
 NAMES = "-"
 """What stands for names on standard input, one per line."""
 
@@ -26,7 +39,8 @@ class Picture(NamedTuple):
     """One image to predict.
 
     Attributes:
-        name: how it is called in the answer: its path, an archive's followed by the member's.
+        name: how it is called in the answer: its path, an archive's followed by the member's, or
+            that of a table that has the image itself, followed by the number of its row.
         read: returns the encoded bytes, or raises `DataError`; safe from any thread.
     """
 
@@ -41,9 +55,10 @@ def find_pictures(
 
     Args:
         given: files; folders, of which all images and archives at any depth are taken; globs;
-            .tar and .zip archives; .csv tables, whose paths are relative to the table; `NAMES`.
+            .tar and .zip archives; .csv and .parquet tables, whose paths are relative to the table;
+            `NAMES`.
         names: lines that `NAMES` stands for, a path each.
-        column: of tables, that has the paths.
+        column: of tables, that has the paths or, in .parquet, encoded images themselves.
 
     Raises:
         DataError: Something is not there, is no archive or table, or there are no images.
@@ -94,6 +109,8 @@ def _in_file(path: Path, column: str) -> Iterator[Picture]:
     elif suffix == ".csv":
         for _, row in read_rows(path, [column]):
             yield _file(path.parent / row[column])
+    elif suffix == ".parquet":
+        yield from _in_parquet(path, column)
     elif path.name.lower().endswith(COMPRESSED):
         raise DataError(f"{path}: cannot be read in place; use a plain .tar or a .zip.")
     else:
@@ -103,6 +120,77 @@ def _in_file(path: Path, column: str) -> Iterator[Picture]:
 def _in_archive(archive: Path) -> Iterator[Picture]:
     for path, read, _ in members(archive):
         yield Picture(printable(f"{archive}/{path}"), read)
+
+
+def _in_parquet(table: Path, column: str) -> Iterator[Picture]:
+    with _as_parquet(table):
+        file = require("pyarrow.parquet", "parquet").ParquetFile(table)
+        found = {field.name: field.type for field in file.schema_arrow}
+    if column not in found:
+        raise DataError(f"{table}: needs the columns {column}; found {', '.join(found)}.")
+    holds, stamp, row = _content(found[column]), stamp_of(table), 0
+    if not holds:
+        raise DataError(
+            f"{table}: {column!r} has neither paths nor encoded images, but {found[column]}."
+        )
+    for group in range(file.num_row_groups):
+        about = file.metadata.row_group(group)
+        if about.total_byte_size > MAX_GROUP:
+            limit = readable_size(MAX_GROUP)
+            raise DataError(f"{table}: row groups of more than {limit}; write smaller ones.")
+        whole = partial(_group, str(table), stamp, column, group)
+        paths = whole().to_pylist() if holds == "paths" else ()
+        for place in range(about.num_rows):
+            if holds == "images":
+                name = printable(f"{table}/{row}")
+                yield Picture(name, partial(_read_cell, whole, place, name, table.parent))
+            elif paths[place]:
+                yield _file(table.parent / paths[place])
+            else:
+                raise DataError(f"{table}, row {row}: {column!r} is empty; fill it in.")
+            row += 1
+
+
+def _content(kind: Any) -> str:
+    """What a column of a type has: "paths"; "images", also as Hugging Face keeps them; or ""."""
+    kinds = require("pyarrow.types", "parquet")
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    if kinds.is_string(kind) or kinds.is_large_string(kind):
+        return "paths"
+    inside = kinds.is_struct(kind) and kind.get_field_index("bytes") >= 0
+    return "images" if inside or kinds.is_binary(kind) or kinds.is_large_binary(kind) else ""
+
+
+def _read_cell(whole: Callable[[], Any], place: int, name: str, folder: Path) -> bytes:
+    with READING:
+        found = whole()[place].as_py()
+    if isinstance(found, dict):
+        inside, path = found["bytes"], found.get("path")
+        found = read_file(str(folder / path)) if path and not inside else inside
+    if not isinstance(found, bytes):
+        raise DataError(f"{name}: there is no image in this row; fill it in.")
+    return found
+
+
+@lru_cache(maxsize=2)  # images are read in their order
+def _group(table: str, stamp: str, column: str, group: int) -> Any:
+    """The rows of a table that lie together; its stamp tells whether it is another now."""
+    with _as_parquet(table):
+        file = require("pyarrow.parquet", "parquet").ParquetFile(table)
+        return file.read_row_group(group, columns=[column]).column(0)
+
+
+@contextmanager
+def _as_parquet(table: Path | str) -> Iterator[None]:
+    """A context in which a damaged table is named."""
+    try:
+        yield
+    except (OSError, ValueError) as error:  # of pyarrow
+        reason = " ".join(str(error).split()).removesuffix(".")
+        raise DataError(
+            f"{printable(str(table))}: cannot be read as a parquet file ({reason}); write it anew."
+        ) from error
 
 
 def _listed(names: Iterable[str]) -> Iterator[Picture]:
