@@ -42,7 +42,7 @@ def test_it_says_what_a_network_here_says(runs: Runs) -> None:
             assert list(row) == list(same)
             assert (row["name"], row["class"]) == (same["name"], same["class"])
             assert row["probability"] == pytest.approx(same["probability"], rel=1e-4)
-            assert row.get("distances") == pytest.approx(same.get("distances"), rel=1e-4)
+            assert row.get("distances", {}) == pytest.approx(same.get("distances", {}), rel=1e-4)
     with pytest.raises(DataError, match="prepare them"):
         begin(there, pixels[:, :, :, :2])()
     with pytest.raises(RuntimeError, match="Traceback"):
