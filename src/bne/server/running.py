@@ -93,11 +93,17 @@ def run(app: Any, host: str, port: int, seconds: float, started: Callable[[str],
         raise SettingsError(
             f"--host {host} --port {port}: cannot be listened at ({why}); choose others."
         ) from error
-    # uvicorn hands the signal on once it has stopped, which would end us with an error.
+    answering = server(app, seconds)
+
+    # Until uvicorn takes signals; once it has stopped, it hands them on, which would end us with
+    # an error.
+    def stop(*_: Any) -> None:
+        answering.should_exit = True
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, stop)
     name = f"[{host}]" if family == socket.AF_INET6 else host
     with listening:
         listening.listen(2048)
         started(f"http://{name}:{listening.getsockname()[1]}")
-        server(app, seconds).run([listening])
+        answering.run([listening])
