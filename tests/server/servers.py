@@ -7,17 +7,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import uvicorn
-
 from bne.server.app import Limits, Server
 from bne.server.live import Live
+from bne.server.running import server
 
 
 @contextmanager
 def listening(path: Path, key: str | None = None, **limits: float) -> Iterator[str]:
     """Its address."""
     own = Server(Live(path, "cpu", 1, {}), Limits(threads=1, **limits), key)
-    running = uvicorn.Server(uvicorn.Config(own.app, log_level="warning"))
+    running = server(own.app, own.limits.seconds)
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
         place.listen()

@@ -42,7 +42,7 @@ def test_it_says_what_a_network_here_says(runs: Runs) -> None:
             assert list(row) == list(same)
             assert (row["name"], row["class"]) == (same["name"], same["class"])
             assert row["probability"] == pytest.approx(same["probability"], rel=1e-4)
-            assert row.get("distances") == pytest.approx(same.get("distances"), rel=1e-4)
+            assert row.get("distances", {}) == pytest.approx(same.get("distances", {}), rel=1e-4)
     with pytest.raises(DataError, match="prepare them"):
         begin(there, pixels[:, :, :, :2])()
     with pytest.raises(RuntimeError, match="Traceback"):
@@ -55,14 +55,19 @@ def test_it_says_what_a_network_here_says(runs: Runs) -> None:
     assert [len(heard[n]().rows) for n in (2, 0)] == [400, 2]  # in any order
 
 
-def test_errors_are_those_of_a_model_here(runs: Runs, tmp_path: Path) -> None:
+def test_errors_are_those_of_a_model_here(
+    runs: Runs, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     damaged = tmp_path / "damaged.bne"
     damaged.write_bytes((runs["bne"] / "model.bne").read_bytes()[:-500])
     with pytest.raises(BneError) as here:
         Loaded.of(damaged, "cpu", 1)
+    model = apart.Apart()
     with pytest.raises(BneError) as there:
-        apart.load(damaged, "cpu", 1)
+        model.ask(damaged, "cpu", 1, {})()
     assert (type(there.value), str(there.value)) == (type(here.value), str(here.value))
+    assert model._process.wait(60) == 0
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: Runs) -> None:

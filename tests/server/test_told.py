@@ -25,3 +25,12 @@ def test_images_of_one_batch_are_told_what_was_asked_of_each() -> None:
         assert row["probability"] == pytest.approx(own[0][1])
     assert told.classes == {"b": 1, "c": 1, "d": 1}  # also of those left open
     assert (told.nearest, told.unusual, told.windows) == ({}, [], ())
+
+
+def test_only_who_asks_for_them_is_told_weights_whoever_else_is_in_the_batch() -> None:
+    model = manifest(branches=("art", "photo"))
+    seen = Seen(np.float32([[0, 3]] * 2), weights=np.float32([[0.25, 0.75]] * 2))
+    told = tell(model, seen, ["x", "y"], [Asked(), Asked(places=False)], None)
+    asked, other = map(json.loads, told.rows)
+    assert set(asked) - set(other) == {"nearest", "weights", "place"}
+    assert other == {key: asked[key] for key in other} | {"name": "y"}

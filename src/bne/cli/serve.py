@@ -91,5 +91,6 @@ def serve(
         Server(live, limits, key).app,
         host,
         port,
+        timeout,
         lambda address: typer.echo(f"Model {live.model.id} answers at {address}.", err=True),
     )

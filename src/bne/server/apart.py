@@ -145,7 +145,7 @@ def main() -> None:
 
     with suppress(EOFError, BrokenPipeError):  # the server has ended
         _answer(sys.stdin.buffer, told, open_model)
-        while True:
+        while models:  # none if it could not be loaded
             _answer(sys.stdin.buffer, told, models[0].answer)
 
 

@@ -7,6 +7,8 @@ import os
 import signal
 import socket
 import warnings
+from functools import partial
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from bne.errors import SettingsError
@@ -14,6 +16,8 @@ from bne.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    import uvicorn
 
 KEY = "BNE_API_KEY"
 """The environment variable of the API key."""
@@ -38,21 +42,44 @@ def read_key(file: Path | None) -> str | None:
     return found
 
 
-def run(app: Any, host: str, port: int, started: Callable[[str], None]) -> None:
+def server(app: Any, seconds: float) -> uvicorn.Server:
+    """What answers requests with an app.
+
+    Args:
+        app: of a `Server`.
+        seconds: in which a request must arrive, and then be answered.
+    """
+    import uvicorn
+
+    from bne.server.connections import Connection
+
+    config = uvicorn.Config(
+        app,
+        http=partial(Connection, seconds=seconds),  # type: ignore[arg-type]
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        # A client that does not read its answer must not keep the server from stopping.
+        timeout_graceful_shutdown=ceil(2 * seconds),
+    )
+    return uvicorn.Server(config)
+
+
+def run(app: Any, host: str, port: int, seconds: float, started: Callable[[str], None]) -> None:
     """Answers requests until a signal comes, and then those that were already made.
 
     Args:
         app: of a `Server`.
         host: to listen at.
         port: 0 takes a free one.
+        seconds: in which a request must arrive, and then be answered.
         started: told the address.
 
     Raises:
         SettingsError: The address is not to be had.
     """
-    import uvicorn
-
-    for decoder in ("PIL", "pydicom"):  # clients are told of damaged images, and fill no log
+    # Clients are told of what is damaged, and fill no log.
+    for decoder in ("PIL", "pydicom", "python_multipart"):
         warnings.filterwarnings("ignore", module=decoder)
         logging.getLogger(decoder).setLevel(logging.CRITICAL)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -66,12 +93,17 @@ def run(app: Any, host: str, port: int, started: Callable[[str], None]) -> None:
         raise SettingsError(
             f"--host {host} --port {port}: cannot be listened at ({why}); choose others."
         ) from error
-    # uvicorn hands the signal on once it has stopped, which would end us with an error.
+    answering = server(app, seconds)
+
+    # Until uvicorn takes signals; once it has stopped, it hands them on, which would end us with
+    # an error.
+    def stop(*_: Any) -> None:
+        answering.should_exit = True
+
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: None)
+        signal.signal(number, stop)
     name = f"[{host}]" if family == socket.AF_INET6 else host
-    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with listening:
         listening.listen(2048)
         started(f"http://{name}:{listening.getsockname()[1]}")
-        uvicorn.Server(config).run([listening])
+        answering.run([listening])

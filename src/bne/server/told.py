@@ -82,7 +82,9 @@ def tell(
         own = {"name": row.pop("file"), **row, "top": row["top"][: one.top]}
         if own["probability"] < one.abstain:
             own["class"] = None
-        if places is not None:
+        if not one.places:
+            own = {key: own[key] for key in ("name", "class", "probability", "top")}
+        elif places is not None:
             own["place"] = places[number]
         texts.append(_json(own))
     return Told(
