@@ -198,6 +198,20 @@ def test_runs_of_two_sources_are_shared_by_all_targets(tmp_path: Path, runs: Pre
     assert sketch.choice.chosen.changes == before[3].choice.chosen.changes
 
 
+def test_of_named_sources_the_one_left_out_is_not_trained_on(
+    tmp_path: Path, runs: Pretending
+) -> None:
+    how: Any = {"sources": DOMAINS[:3], "settings": 1, "seeds": 1}
+    (found,) = carry_out(tmp_path, (), **how)
+    trained = {one.recipe.target: one.recipe.sources for one in runs.done}
+    assert trained == {
+        ("art",): ("cartoon", "photo"),
+        ("cartoon",): ("art", "photo"),
+        ("photo",): ("art", "cartoon"),
+    }
+    assert yaml.safe_load(found.recipe_text())["sources"] == ["art", "cartoon", "photo"]
+
+
 def test_a_list_of_settings_is_tried_to_its_end_in_its_order(
     tmp_path: Path, runs: Pretending
 ) -> None:

@@ -27,12 +27,7 @@ def check_settings(recipe: Recipe) -> None:
         SettingsError: Something is unknown, absent or contradictory; the message names the key.
     """
     check_numbers(recipe)
-    for key in ("target", "sources"):
-        names = getattr(recipe, key)
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise SettingsError(f"{key} has {twice[0]} twice; remove one.")
-    if both := sorted(set(recipe.target) & set(recipe.sources)):
-        raise SettingsError(f"{both[0]} is in target and in sources; remove it from one.")
+    check_names(recipe)
     if recipe.group is not None:
         compiled(recipe.group)
     if recipe.range != "percentiles":
@@ -46,6 +41,20 @@ def check_settings(recipe: Recipe) -> None:
     _check_size(recipe, backbone)
     _check_place_of_weights(recipe, backbone)
     _check_method(recipe, backbone)
+
+
+def check_names(recipe: Recipe) -> None:
+    """Checks that each domain is named once: one in target and in sources would be trained on.
+
+    Raises:
+        SettingsError: One is named twice.
+    """
+    for key in ("target", "sources"):
+        names = getattr(recipe, key)
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise SettingsError(f"{key} has {twice[0]} twice; remove one.")
+    if both := sorted(set(recipe.target) & set(recipe.sources)):
+        raise SettingsError(f"{both[0]} is in target and in sources; remove it from one.")
 
 
 def check_numbers(recipe: Recipe) -> None:

@@ -95,7 +95,7 @@ class Start:
         materials = {"weights": _checksum(recipe.weights), "images": self.images}
         row = f"{recipe.method} {_kind(in_full or recipe)[:8]}"
         return [
-            Item(self.name, row, replace(recipe, target=target, seed=seed), materials)
+            Item(self.name, row, replace(without(recipe, target), seed=seed), materials)
             for target in targets
         ]
 
@@ -122,6 +122,12 @@ class Start:
 
     def _own(self, key: str, method: str) -> Any:
         return value_in(self.recipe, key, method)
+
+
+def without(recipe: Recipe, target: tuple[str, ...]) -> Recipe:
+    """A recipe that holds out some domains, which are then no sources either."""
+    sources = tuple(domain for domain in recipe.sources if domain not in target)
+    return replace(recipe, target=target, sources=sources)
 
 
 _checksum = cache(weights_sha256)
