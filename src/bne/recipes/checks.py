@@ -181,7 +181,7 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
         )
     if recipe.domains_per_step is not None and recipe.options.get("branch_loss"):
         raise SettingsError("options.branch_loss is of all branches; leave domains_per_step out.")
-    hints = _option_types(method)
+    hints = option_types(method)
     for name, value in recipe.options.items():
         try:
             check_options(recipe.method, {name: value})
@@ -203,7 +203,7 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
             raise SettingsError(f"{place}: {error}.") from None
 
 
-def _option_types(method: type[Method]) -> dict[str, Any]:
+def option_types(method: type[Method]) -> dict[str, Any]:
     """Of a class's options, and of those it passes on to the classes above."""
     hints: dict[str, Any] = {}
     for kind in reversed(method.__mro__):
