@@ -177,6 +177,14 @@ def test_a_search_of_something_else_is_refused(tmp_path: Path, runs: Pretending)
         tuning(tmp_path / "other", kept=True)
 
 
+def test_a_search_without_its_records_is_refused(tmp_path: Path, runs: Pretending) -> None:
+    how: Any = {"settings": 2, "seeds": 1, "lengths": 1, "kept": True}
+    carry_out(tmp_path, **how)
+    (tmp_path / "records.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    with pytest.raises(SettingsError, match="are not recorded; give the --records"):
+        carry_out(tmp_path, **how)
+
+
 def test_runs_of_two_sources_are_shared_by_all_targets(tmp_path: Path, runs: Pretending) -> None:
     how: Any = {"every": True, "sampler": "random", "settings": 3, "lengths": 1, "seeds": 1}
     search, job = tuning(tmp_path, **how)

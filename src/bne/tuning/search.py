@@ -201,7 +201,11 @@ class Search:
         Args:
             found: finished runs.
             width: number of settings to try at a time.
+
+        Raises:
+            SettingsError: Runs that the study knows are not among the finished ones.
         """
+        self._check_recorded(found)
         missing: list[Item] = []
         under_way = 0
         for running in self._running():
@@ -213,6 +217,15 @@ class Search:
             missing += items
             under_way += bool(items)
         return missing or list(self._more_seeds(found))
+
+    def _check_recorded(self, found: Found) -> None:
+        """Without their records, settings would neither be chosen nor trained again."""
+        for _, recipe in self._settings().values():
+            if any(found.of(item) is None for item in self._items(recipe, 0)):
+                raise SettingsError(
+                    "The study in --out has settings whose runs, with these weights, are not "
+                    "recorded; give the --records that they were added to, or another --out."
+                )
 
     def over(self, found: Found) -> bool:
         """Whether nothing is left to run."""
@@ -377,8 +390,6 @@ class Search:
                 seed: {item.recipe.target: found.of(item) for item in self._items(recipe, seed)}
                 for seed in range(start.budget.seeds)
             }
-            if None in records[0].values():
-                continue
             known = self._outer_records(recipe, found)
             for share, values in self._values(records):
                 distance = start.distance(changes, share)
