@@ -167,8 +167,8 @@ class Tuned:
         lines = [
             f"# Found by bne tune {bne.__version__}, from the recipe {self.start.name}.",
             f"# {self.how_sure}",
-            f"# {self.counts['tried']} settings tried, {self.counts['stopped']} stopped early. The "
-            "best ones, mean accuracy over domains ± standard error:",
+            f"# {counted(self.counts['tried'], 'setting')} tried, {self.counts['stopped']} stopped "
+            "early. The best ones, mean accuracy over domains ± standard error:",
             *rows,
         ]
         title = f"Settings for {self.question.name}, found by leaving known domains out in turn"
