@@ -35,3 +35,6 @@ def test_models_whose_lines_would_be_taken_for_others_are_left_out(
     monkeypatch.setattr(sys, "argv", [script, str(tmp_path), "--data", "none", "--out", str(out)])
     module.main()
     assert {json.loads(line)["run"] for line in out.read_text().splitlines()} == names
+    monkeypatch.setattr(sys, "argv", [script, str(tmp_path / "Points--learned"), *sys.argv[2:]])
+    with pytest.raises(SystemExit, match="no such kept models"):
+        module.main()
