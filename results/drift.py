@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from kept import runs_of
 from scipy import stats
 from torch import nn
 
@@ -110,7 +111,7 @@ def look(
 def networks(
     options: argparse.Namespace,
 ) -> Iterator[tuple[dict[str, Any], str, Callable[[], Looks]]]:
-    """Of kept networks, or one that was not trained: what is told, the target, and what it sees."""
+    """Of kept networks of BNE, or an untrained one: what is told, the target, and what it sees."""
     images, split_file = open_images(options.data), official_split(options.data)
     device = torch.device(options.device)
     draw = np.random.default_rng(0)
@@ -124,8 +125,7 @@ def networks(
         members[target] = draw.permutation(images.indices_of([target]))[: options.most].tolist()
         return look(method.eval().to(device), transform, feed, members)
 
-    for place in sorted(options.runs.rglob("model/model.json")) if options.runs else ():
-        run = place.parent.parent
+    for run in runs_of(options.runs, "bne") if options.runs else ():
         training = read_training(run)
         method, transform, info = load_model(run)
         assert training is not None

@@ -1,4 +1,4 @@
-"""Scores kept models on their target before and after it is enrolled from unlabeled images.
+"""Scores kept models of BNE on their target before and after it is enrolled from unlabeled images.
 
     bne benchmark --recipe pacs-resnet18 --data pacs --keep-models --out runs …
     python results/enroll.py runs --data pacs --out results/enroll.jsonl
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from kept import runs_of
 
 from bne.data.cache import prepare
 from bne.data.feed import Feed
@@ -102,8 +103,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--draws", type=int, default=3, help="of each number of images")
     options = parser.parse_args()
-    for found in sorted(options.runs.rglob("model/model.json")):
-        run = found.parent.parent
+    for run in runs_of(options.runs, "bne"):
         for line in score(run, options):
             with options.out.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from kept import runs_of
 from torchvision.transforms.v2 import functional as change
 
 from bne.core.ensemble import DomainEnsemble
@@ -138,8 +139,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--cache", type=Path)
     options = parser.parse_args()
-    for found in sorted(options.runs.rglob("model/model.json")):
-        run = found.parent.parent
+    for run in runs_of(options.runs):
         lines = score(run, options.data, options.device, options.cache)
         with options.out.open("a", encoding="utf-8") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)

@@ -88,8 +88,8 @@ def _shares(one, scores):
 
 
 def test_what_to_expect_of_a_model_comes_from_single_domains_left_out_on_the_same_images() -> None:
-    def left_out(target: tuple[str, ...], right: int, images: str):
-        one = item("bne", "")
+    def left_out(target: tuple[str, ...], right: int, images: str, *sources: str):
+        one = item("bne", "", sources=sources)
         one = replace(one, recipe=replace(one.recipe, target=target))
         return record(one, dict.fromkeys(target, right), materials={"images": images})
 
@@ -105,6 +105,8 @@ def test_what_to_expect_of_a_model_comes_from_single_domains_left_out_on_the_sam
     assert expected([*whole, *others]) == [80]
     assert expected([*whole, *others], TARGETS[:2]) == [80, 40]  # either may be the model's
     assert expected(others) == []
+    assert expected([*whole, left_out(("art",), 400, "all", "photo")]) == [80]
+    assert expected([*whole[1:], left_out(("art",), 500, "all", "sketch", "photo")]) == [70]
 
 
 def balanced(unbalanced: bool):

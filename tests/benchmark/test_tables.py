@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from bne.benchmark.reference import AVERAGE, AVERAGE_DEEPALL, GAIN, PaperRow, PaperTable
@@ -90,6 +92,20 @@ def test_gains_are_over_the_row_of_deepall_whatever_its_name() -> None:
     assert table.rows[1].cells[GAIN].mean == pytest.approx(5)
     table = accuracy_table("a table", find_records(items[1:], records), None, "last")
     assert GAIN not in table.rows[0].cells
+
+
+def test_accuracies_on_different_images_are_never_mixed() -> None:
+    items = [item("bne", "art"), item("bne", "photo")]
+    art, photo = items
+    few = [record(art, 9, 10, materials={"images": "few"})]
+    many = [record(one, 600, materials={"images": "many"}) for one in items]
+    assert [one for _, one in find_records(items, few + many)] == many
+    assert [one for _, one in find_records(items, many + few)] == many
+    assert [one for _, one in find_records(items, few + many[1:])] == [None, many[1]]  # the last
+    known = replace(art, materials={"images": "few"})
+    assert find_records([known], many + few) == [(known, few[0])]
+    old = record(photo, 500)  # of an earlier version, which did not know
+    assert [one for _, one in find_records(items, [old, *few])] == [few[0], old]
 
 
 def test_leaning_is_a_row_of_its_own_at_the_share_that_held_out_images_allow() -> None:

@@ -153,6 +153,21 @@ def test_recorded_runs_without_a_target_are_no_column(tmp_path: Path) -> None:
     assert {one["column"] for one in found} - {*SUMMARIES} == {"a"}
 
 
+def test_recorded_runs_of_other_images_are_left_out_and_told(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    art, photo = plan(choose(methods=["bne"], held_out=[("art",), ("photo",)]), 1, {})
+    for one, images, correct in ((art, "few", 100), (art, "many", 500), (photo, "many", 700)):
+        append(file, record(one, correct, materials={"images": images}))
+    said = bne("benchmark", "--records", file, "--json")
+    assert "1 recorded run of other images left out" in said.err
+    (mean,) = [
+        one["mean"]
+        for one in said.json["figures"]
+        if (one["row"], one["column"], one["rule"]) == ("bne", "average", "last")
+    ]
+    assert mean == pytest.approx(60)  # of 50 and 70
+
+
 def test_a_report_that_cannot_be_made_stops_before_training(data: Path, tmp_path: Path) -> None:
     command = ("benchmark", "--data", data, "--out", tmp_path / "out", *SETTINGS, "--report")
     assert f"--report {tmp_path} is a folder" in refusal(*command, tmp_path)

@@ -1,4 +1,5 @@
 import csv
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -54,6 +55,12 @@ def test_what_fits_the_data_passes_without_decoding_them(images: ImageSet) -> No
     check(images, per_domain=18)
     check(images, target=["art"], sources=["photo"])
     check(images, validation=0.0, per_domain=20)
+
+
+def test_a_target_is_never_trained_on(images: ImageSet) -> None:
+    recipe = load("default", {**SMALL, "target": ["sketch"], "sources": ["art", "photo"]})
+    with pytest.raises(SettingsError, match="photo is in target and in sources"):
+        Inputs.of(replace(recipe, target=("photo",)), images)  # as plans put in their targets
 
 
 @pytest.mark.parametrize("allow_gaps", [False, True])

@@ -37,6 +37,11 @@ def test_an_option_at_its_default_changes_nothing() -> None:
     assert digest(settings_of(other)) != digest(SETTINGS)
 
 
+def test_an_option_is_the_same_with_and_without_a_point() -> None:
+    whole, point = (settings_of(replace(RECIPE, options={"branch_loss": n})) for n in (1, 1.0))
+    assert digest(whole) == digest(point) != digest(SETTINGS)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -1,6 +1,7 @@
 """Searches whose runs are not trained: their accuracy follows from the settings, by a formula."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import log10
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def tuning(folder: Path, target: Sequence[str] = ("sketch",), **how: Any) -> tup
     """A search among pretended runs; `kept` ones are in a file, and can be gone on with."""
     storage = study_file(folder / "study.db") if how.pop("kept", False) else InMemoryStorage()
     every, space = how.pop("every", False), how.pop("space", SPACE)
-    start = Start("mine", RECIPE, to_space(space, RECIPE), Budget(**{"settings": 9, **how}))
-    asked = questions(DOMAINS, () if every else target, every=every)
+    recipe = replace(RECIPE, sources=how.pop("sources", ()))
+    start = Start("mine", recipe, to_space(space, recipe), Budget(**{"settings": 9, **how}))
+    asked = questions(recipe.sources or DOMAINS, () if every else target, every=every)
     job = Job(folder, None, folder, folder / "records.jsonl")
     return Tuning(asked, start, storage), job

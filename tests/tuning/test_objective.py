@@ -101,6 +101,15 @@ def test_within_a_standard_error_the_fewest_changes_are_chosen() -> None:
     assert choose([worse, best]).chosen is best
 
 
+def test_a_gap_of_a_standard_error_is_within_it_whatever_rounding_makes_of_it() -> None:
+    best = candidate({"a": [100 * 47 / 60], "b": [50], "c": [30]}, distance=1)
+    recipe = candidate({"a": [100 * 10 / 60], "b": [50], "c": [30]})
+    behind, error = best.lead(recipe)
+    assert behind == pytest.approx(error, abs=1e-12)
+    assert behind > error
+    assert choose([best, recipe]).chosen is recipe
+
+
 def test_a_setting_that_fails_on_one_domain_is_not_within_its_own_error() -> None:
     best = candidate({"a": [50.0], "b": [51.0], "c": [52.0]}, distance=2)
     near = candidate({"a": [49.0], "b": [48.0], "c": [50.0]}, distance=3)

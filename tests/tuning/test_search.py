@@ -177,6 +177,14 @@ def test_a_search_of_something_else_is_refused(tmp_path: Path, runs: Pretending)
         tuning(tmp_path / "other", kept=True)
 
 
+def test_a_search_without_its_records_is_refused(tmp_path: Path, runs: Pretending) -> None:
+    how: Any = {"settings": 2, "seeds": 1, "lengths": 1, "kept": True}
+    carry_out(tmp_path, **how)
+    (tmp_path / "records.jsonl").rename(tmp_path / "elsewhere.jsonl")
+    with pytest.raises(SettingsError, match="are not recorded; give the --records"):
+        carry_out(tmp_path, **how)
+
+
 def test_runs_of_two_sources_are_shared_by_all_targets(tmp_path: Path, runs: Pretending) -> None:
     how: Any = {"every": True, "sampler": "random", "settings": 3, "lengths": 1, "seeds": 1}
     search, job = tuning(tmp_path, **how)
@@ -196,6 +204,20 @@ def test_runs_of_two_sources_are_shared_by_all_targets(tmp_path: Path, runs: Pre
         {0: accuracy(item, "sketch", best.share)}, 0.01
     )
     assert sketch.choice.chosen.changes == before[3].choice.chosen.changes
+
+
+def test_of_named_sources_the_one_left_out_is_not_trained_on(
+    tmp_path: Path, runs: Pretending
+) -> None:
+    how: Any = {"sources": DOMAINS[:3], "settings": 1, "seeds": 1}
+    (found,) = carry_out(tmp_path, (), **how)
+    trained = {one.recipe.target: one.recipe.sources for one in runs.done}
+    assert trained == {
+        ("art",): ("cartoon", "photo"),
+        ("cartoon",): ("art", "photo"),
+        ("photo",): ("art", "cartoon"),
+    }
+    assert yaml.safe_load(found.recipe_text())["sources"] == ["art", "cartoon", "photo"]
 
 
 def test_a_list_of_settings_is_tried_to_its_end_in_its_order(

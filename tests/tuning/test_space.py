@@ -44,6 +44,8 @@ def test_a_file_has_lists_and_ranges_nested_or_by_dotted_key(tmp_path: Path) -> 
         ({"lr": {"low": 0.1}}, "numbers low and high"),
         ({"epochs": {"low": 2, "high": 4, "step": 3}}, "step is 3"),
         ({"epochs": {"low": 2.5, "high": 4}}, "must be a whole number"),
+        ({"epochs": {"low": 2, "high": 4, "step": 0.5}}, "step is 0.5; it must be a whole number"),
+        ({"options.nearest": {"low": 1, "high": 3, "step": 1.5}}, "must be a whole number"),
         ({"lr": 0.1}, "a list of values or a range"),
         ({"lr": [0.1], "train.optimiser.learning_rate": [1]}, "is there twice"),
         ({"optimizer": [{"name": "adam"}]}, "a line of its own"),
@@ -125,6 +127,26 @@ def test_the_default_space_has_possible_settings_alone() -> None:
     assert with_changes(recipe, own) == with_changes(recipe, {"options.distance": "wasserstein"})
     gray = default_space(with_changes(recipe, {"channels": 1}))
     assert "augmentation" not in gray.dimensions
+
+
+def test_numbers_of_options_are_of_the_type_that_the_method_declares() -> None:
+    space = to_space(
+        {
+            "options.domain_loss": [0, 1],
+            "options.branch_loss": {"low": 0, "high": 1},
+            "options.momentum": {"low": 0, "high": 1, "step": 0.5},
+            "options.max_branches": {"low": 1, "high": 3},
+        },
+        RECIPE,
+    )
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+    study.enqueue_trial(*space.first(with_changes(RECIPE, {"options.domain_loss": 1})))
+    tried = [space.suggest(study.ask(), RECIPE) for _ in range(9)]
+    assert tried[0]["options.domain_loss"] == 1
+    assert any(0 < one["options.branch_loss"] < 1 for one in tried)
+    assert {one["options.momentum"] for one in tried} == {0.0, 0.5, 1.0}
+    assert {one["options.max_branches"] for one in tried} == {1, 2, 3}
+    assert to_space(parse(str(space)), RECIPE) == space
 
 
 def test_options_of_another_method_are_left_out() -> None:

@@ -187,8 +187,22 @@ class Table:
 
 
 def find_records(items: Sequence[Item], records: Sequence[Record]) -> Found:
-    """Every run of a plan with its record, if it is finished."""
-    return [(item, finished(records, item)) for item in items]
+    """Every run of a plan with its record, if it is finished.
+
+    Accuracies on different images are never mixed: if the plan does not know its images, those
+    count on which most of its runs are recorded, and of several the last.
+    """
+    found: Found = [(item, None) for item in items]
+    sets = dict.fromkeys(images for one in records if (images := one.materials.get("images")))
+    for images in reversed([*sets] or [""]):
+        own = [one for one in records if one.materials.get("images") in (images, None)]
+        these = [(item, finished(own, item)) for item in items]
+        found = max(found, these, key=_count)
+    return found
+
+
+def _count(found: Found) -> int:
+    return sum(record is not None for _, record in found)
 
 
 def accuracy_table(

@@ -288,6 +288,7 @@ def benchmark(
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
     from bne.data.splits import check_rows, official_split
+    from bne.words import counted
 
     cluster = runs.choose_cluster(engine is runs.Engine.RAY, ray_address, gpus_per_run, parallel)
     file = records or out / "records.jsonl"
@@ -365,6 +366,14 @@ def benchmark(
     found = find_records(items, read(file))
     if known and not (data or any(record for _, record in found)):
         raise SettingsError(explain_absence(file, known, items))
+    shown = {record.materials.get("images") for _, record in found if record}
+    others = [one for one in known if one.materials.get("images") not in (*shown, None)]
+    if others := [one for one in others if any(i.identity.may_be(one.identity) for i in items)]:
+        typer.echo(
+            f"{counted(len(others), 'recorded run')} of other images left out: accuracies on "
+            "different images are not mixed. --data says which are meant.",
+            err=True,
+        )
     show_table(experiment, found, rules, output.value, as_json, failed)
     if report:
         write_report(report, experiment, found, failed)

@@ -27,12 +27,7 @@ def check_settings(recipe: Recipe) -> None:
         SettingsError: Something is unknown, absent or contradictory; the message names the key.
     """
     check_numbers(recipe)
-    for key in ("target", "sources"):
-        names = getattr(recipe, key)
-        if twice := [name for name in names if names.count(name) > 1]:
-            raise SettingsError(f"{key} has {twice[0]} twice; remove one.")
-    if both := sorted(set(recipe.target) & set(recipe.sources)):
-        raise SettingsError(f"{both[0]} is in target and in sources; remove it from one.")
+    check_names(recipe)
     if recipe.group is not None:
         compiled(recipe.group)
     if recipe.range != "percentiles":
@@ -46,6 +41,20 @@ def check_settings(recipe: Recipe) -> None:
     _check_size(recipe, backbone)
     _check_place_of_weights(recipe, backbone)
     _check_method(recipe, backbone)
+
+
+def check_names(recipe: Recipe) -> None:
+    """Checks that each domain is named once: one in target and in sources would be trained on.
+
+    Raises:
+        SettingsError: One is named twice.
+    """
+    for key in ("target", "sources"):
+        names = getattr(recipe, key)
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise SettingsError(f"{key} has {twice[0]} twice; remove one.")
+    if both := sorted(set(recipe.target) & set(recipe.sources)):
+        raise SettingsError(f"{both[0]} is in target and in sources; remove it from one.")
 
 
 def check_numbers(recipe: Recipe) -> None:
@@ -172,7 +181,7 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
         )
     if recipe.domains_per_step is not None and recipe.options.get("branch_loss"):
         raise SettingsError("options.branch_loss is of all branches; leave domains_per_step out.")
-    hints = _option_types(method)
+    hints = option_types(method)
     for name, value in recipe.options.items():
         try:
             check_options(recipe.method, {name: value})
@@ -194,7 +203,7 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
             raise SettingsError(f"{place}: {error}.") from None
 
 
-def _option_types(method: type[Method]) -> dict[str, Any]:
+def option_types(method: type[Method]) -> dict[str, Any]:
     """Of a class's options, and of those it passes on to the classes above."""
     hints: dict[str, Any] = {}
     for kind in reversed(method.__mro__):

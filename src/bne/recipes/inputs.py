@@ -14,7 +14,7 @@ from bne.data.splits import HELD_OUT, check_apart, groups_of, hold_out, official
 from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError, did_you_mean
 from bne.methods.method import find
-from bne.recipes.checks import DOWNLOADS, check_numbers
+from bne.recipes.checks import DOWNLOADS, check_names, check_numbers
 from bne.words import listed
 
 if TYPE_CHECKING:
@@ -72,11 +72,13 @@ class Inputs:
         Raises:
             DataError: There is one domain or class only, a class has one image only, or a domain
                 has no images or lacks a class, or a group is in a source and in the target.
-            SettingsError: A domain is not there, or has too few images for a batch; or no image
-                tests the network, the method needs a target and there is none, or it looks for
-                more clusters than there are images, or for more nearest branches than it has.
+            SettingsError: A domain is not there, is in target and in sources, or has too few images
+                for a batch; or no image tests the network, the method needs a target and there is
+                none, or it looks for more clusters than there are images, or for more nearest
+                branches than it has.
         """
         check_numbers(recipe)
+        check_names(recipe)
         recipe = settled(recipe, official=split_file is not None or images.is_split)
         _check_domains(recipe, images)
         if found := single(images):

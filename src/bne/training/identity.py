@@ -196,11 +196,14 @@ def images_digest(images: ImageSet) -> str:
 
 
 def _filled(first: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: _filled(default, value) if isinstance(default, dict) else value
-        for key, default in first.items()
-        for value in [values.get(key, default)]
-    }
+    return {key: _like(default, values.get(key, default)) for key, default in first.items()}
+
+
+def _like(default: Any, value: Any) -> Any:
+    """A value as its default is: a group with every key; an option without a point is 1.0 too."""
+    if isinstance(default, dict):
+        return _filled(default, value)
+    return float(value) if isinstance(default, float) and isinstance(value, int) else value
 
 
 def _differing(values: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:

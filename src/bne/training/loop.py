@@ -46,7 +46,8 @@ SCORING_STEPS = 64
 SHORT = 1000
 """Steps of training below which tracked statistics, which remember about 100, lag too far behind.
 
-None of the runs behind docs/results.md is as short."""
+Of the runs behind docs/results.md only those on DSLR and webcam are as short; their tables show
+exact statistics."""
 
 
 def seed_generators(device: torch.device, *place: object) -> None:

@@ -26,6 +26,7 @@ Share = float | str
 """How far a trained network leans, 0 to 1, or "auto": as `bne train` would choose it."""
 
 FEWEST = 3  # source domains for leaving one out: the others are two branches
+ROUNDING = 1e-9  # if settings differ on one domain alone, the gap is its own standard error
 
 
 @dataclass(frozen=True)
@@ -268,5 +269,5 @@ def choose(candidates: Sequence[Candidate]) -> Choice:
     best = max(candidates, key=lambda one: (one.mean, -one.distance))
     leads = [(one, *best.lead(one)) for one in candidates if one is not best]
     usual = median(error for *_, error in leads) if leads else 0.0
-    near = [best, *(one for one, behind, error in leads if behind <= min(error, usual))]
+    near = [best, *(one for one, behind, error in leads if behind <= min(error, usual) + ROUNDING)]
     return Choice(min(near, key=lambda one: (one.distance, -one.mean)), best)

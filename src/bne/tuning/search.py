@@ -95,7 +95,7 @@ class Start:
         materials = {"weights": _checksum(recipe.weights), "images": self.images}
         row = f"{recipe.method} {_kind(in_full or recipe)[:8]}"
         return [
-            Item(self.name, row, replace(recipe, target=target, seed=seed), materials)
+            Item(self.name, row, replace(without(recipe, target), seed=seed), materials)
             for target in targets
         ]
 
@@ -122,6 +122,12 @@ class Start:
 
     def _own(self, key: str, method: str) -> Any:
         return value_in(self.recipe, key, method)
+
+
+def without(recipe: Recipe, target: tuple[str, ...]) -> Recipe:
+    """A recipe that holds out some domains, which are then no sources either."""
+    sources = tuple(domain for domain in recipe.sources if domain not in target)
+    return replace(recipe, target=target, sources=sources)
 
 
 _checksum = cache(weights_sha256)
@@ -195,7 +201,11 @@ class Search:
         Args:
             found: finished runs.
             width: number of settings to try at a time.
+
+        Raises:
+            SettingsError: Runs that the study knows are not among the finished ones.
         """
+        self._check_recorded(found)
         missing: list[Item] = []
         under_way = 0
         for running in self._running():
@@ -207,6 +217,15 @@ class Search:
             missing += items
             under_way += bool(items)
         return missing or list(self._more_seeds(found))
+
+    def _check_recorded(self, found: Found) -> None:
+        """Without their records, settings would neither be chosen nor trained again."""
+        for _, recipe in self._settings().values():
+            if any(found.of(item) is None for item in self._items(recipe, 0)):
+                raise SettingsError(
+                    "The study in --out has settings whose runs, with these weights, are not "
+                    "recorded; give the --records that they were added to, or another --out."
+                )
 
     def over(self, found: Found) -> bool:
         """Whether nothing is left to run."""
@@ -371,8 +390,6 @@ class Search:
                 seed: {item.recipe.target: found.of(item) for item in self._items(recipe, seed)}
                 for seed in range(start.budget.seeds)
             }
-            if None in records[0].values():
-                continue
             known = self._outer_records(recipe, found)
             for share, values in self._values(records):
                 distance = start.distance(changes, share)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from bne.benchmark.plan import kind
 from bne.errors import SettingsError, did_you_mean
 from bne.methods.method import Method, find
-from bne.recipes.checks import check_settings
+from bne.recipes.checks import check_settings, option_types
 from bne.recipes.files import dump, parse
-from bne.recipes.schema import checked, flat, merged, nested, to_recipe
+from bne.recipes.schema import checked, convert, flat, merged, nested, to_recipe
 from bne.training.identity import settings_of
 from bne.training.scores import SHARES
 from bne.words import listed
@@ -62,7 +62,7 @@ class Range:
     def suggest(self, trial: optuna.trial.Trial, name: str) -> float:
         """A number that the sampler chooses."""
         if isinstance(self.low, int) and isinstance(self.high, int):
-            step = 1 if self.step is None else int(self.step)
+            step = int(self.step or 1)
             return trial.suggest_int(name, self.low, self.high, step=step, log=self.log)
         return trial.suggest_float(name, self.low, self.high, step=self.step, log=self.log)
 
@@ -71,10 +71,12 @@ class Range:
         return value
 
     def encoded(self, value: Any) -> float | None:
-        """A value as the study has it; None if it is outside."""
+        """A value as the study has it; None if it is outside or between two steps."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
-        return value if self.low <= value <= self.high else None
+        steps = (value - self.low) / (self.step or 1)
+        off = self.step is not None and abs(steps - round(steps)) > 1e-6
+        return value if self.low <= value <= self.high and not off else None
 
     def ends(self) -> tuple[Any, ...]:
         """Values that must be possible for all to be."""
@@ -103,7 +105,7 @@ class Choice:
 
     def encoded(self, value: Any) -> str | None:
         """A value as the study has it; None if it is not there."""
-        return json.dumps(value) if value in self.values else None
+        return next((json.dumps(own) for own in self.values if own == value), None)  # 0 is 0.0
 
     def ends(self) -> tuple[Any, ...]:
         """Values that must be possible for all to be."""
@@ -261,7 +263,9 @@ def to_space(content: Mapping[str, Any], recipe: Recipe, source: str = "space") 
         method = found.pop("method", None)
         ordered = {**({"method": method} if method else {}), **found}
         if whole is None:
-            _check_values(ordered, recipe)
+            methods = method.ends() if method else (recipe.method,)
+            _check_values(ordered, recipe, methods)
+            ordered = {key: _typed(key, own, methods) for key, own in ordered.items()}
         elif ordered:
             raise SettingsError(f"{listed(ordered)} must stand in each of the settings, or alone.")
         else:
@@ -321,11 +325,33 @@ def _canonical(key: str, dimension: Range | Choice) -> tuple[str, Range | Choice
     (name,) = names
     if why := OF_A_RUN.get(name):
         raise SettingsError(f"{key} is not to be chosen: {why}.")
+    if name.startswith("options."):  # whose types methods have, see `_typed`
+        return name, dimension
+    return name, _of(key, dimension, values)
+
+
+def _of(key: str, dimension: Range | Choice, values: Sequence[Any]) -> Range | Choice:
+    """The same, with its values of another type."""
     if isinstance(dimension, Choice):
-        return name, Choice(tuple(values))
-    if isinstance(values[0], float) and dimension.step is not None:
-        return name, replace(dimension, low=values[0], high=values[1], step=float(dimension.step))
-    return name, replace(dimension, low=values[0], high=values[1])
+        return Choice(tuple(values))
+    step = dimension.step
+    if step is not None:
+        step = type(values[0])(step)
+        if step != dimension.step:
+            raise SettingsError(f"{key}: step is {dimension.step}; it must be a whole number.")
+    return replace(dimension, low=values[0], high=values[1], step=step)
+
+
+def _typed(key: str, dimension: Range | Choice, methods: Sequence[str]) -> Range | Choice:
+    """The same, its values of the type that a method declares if they are of an option.
+
+    Whole numbers alone would be tried between two that a file has without a point.
+    """
+    if not key.startswith("options."):
+        return dimension
+    hints = (option_types(find(method).method) for method in methods if heeds(method, key))
+    hint = next(hints)[key.split(".")[1]]
+    return _of(key, dimension, [convert(hint, value) for value in dimension.ends()])
 
 
 def _whole(given: Any, recipe: Recipe) -> tuple[dict[str, Any], ...]:
@@ -365,11 +391,10 @@ def _shares(dimension: Range | Choice) -> tuple[float | str, ...]:
     return dimension.ends()
 
 
-def _check_values(dimensions: Mapping[str, Range | Choice], recipe: Recipe) -> None:
+def _check_values(
+    dimensions: Mapping[str, Range | Choice], recipe: Recipe, methods: Sequence[Any]
+) -> None:
     """Tries each value on the recipe, one at a time, with a method that heeds it."""
-    methods: Sequence[Any] = (recipe.method,)
-    if "method" in dimensions:
-        methods = dimensions["method"].ends()
     for method in methods:
         with_changes(recipe, {"method": method})
         _check_method(method)

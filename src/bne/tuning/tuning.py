@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from bne.recipes.files import dump
 from bne.training.events import scores_from_dict
 from bne.training.files import plain
 from bne.tuning.objective import Found, changes_text, choose
-from bne.tuning.search import FACTOR, Search
+from bne.tuning.search import FACTOR, Search, without
 from bne.tuning.space import with_changes
 from bne.words import counted, duration, listed
 
@@ -85,7 +85,7 @@ class Tuned:
             return None
         chosen = self.choice.chosen
         changed = with_changes(self.start.recipe, {**chosen.changes, "lean": chosen.share})
-        return replace(changed, target=self.question.target)
+        return without(changed, self.question.target)
 
     @property
     def how_sure(self) -> str:
@@ -161,13 +161,14 @@ class Tuned:
             for one in self.rows[:10]
         ]
         settings = plain(recipe.to_dict())
-        for key in ("seed", "sources", *(() if recipe.target else ("target",))):
+        unset = [key for key in ("sources", "target") if not settings[key]]
+        for key in ("seed", *unset):
             del settings[key]
         lines = [
             f"# Found by bne tune {bne.__version__}, from the recipe {self.start.name}.",
             f"# {self.how_sure}",
-            f"# {self.counts['tried']} settings tried, {self.counts['stopped']} stopped early. The "
-            "best ones, mean accuracy over domains ± standard error:",
+            f"# {counted(self.counts['tried'], 'setting')} tried, {self.counts['stopped']} stopped "
+            "early. The best ones, mean accuracy over domains ± standard error:",
             *rows,
         ]
         title = f"Settings for {self.question.name}, found by leaving known domains out in turn"
