@@ -16,6 +16,7 @@ from bne.deploy.monitor import Watch
 from bne.deploy.predict import open_engine
 from bne.errors import BneError, DataError, SettingsError
 from bne.server.told import Asked, tell
+from bne.training.manifest import BUNDLE
 
 if TYPE_CHECKING:
     import os
@@ -180,11 +181,9 @@ class Live:
     ) -> None:
         self._path = path = Path(path)
         if path.is_dir():
-            from bne.deploy.bundle import NAME  # brings torch, which an engine apart spares us
-
-            self._path = path / NAME
+            self._path = path / BUNDLE
             if not self._path.is_file():
-                raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
+                raise DataError(f"{path} has no {BUNDLE}; make a model file with bne bundle.")
         self._how: dict[str, Any] = {"device": device, "threads": threads, **(mode or {})}
         self.changed, self._load = changed, load
         self._stop = Event()
