@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bne.data.archives import members
 from bne.data.entries import head_of, is_hidden, is_image, printable, read_file
+from bne.data.images import KINDS
 from bne.data.sources import COMPRESSED
 from bne.data.tables import read_rows
 from bne.errors import DataError
@@ -53,7 +54,7 @@ def find_pictures(
         one = os.fspath(path)
         own = list(_listed(names) if one == NAMES else _found(one, column))
         if not own:
-            raise DataError(f"{one}: holds no images.")
+            raise DataError(f"{one}: holds no {KINDS} images.")
         found += own
     if not found:
         raise DataError("There are no images to predict; name files or folders.")
