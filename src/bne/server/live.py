@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Stamp = tuple[int, int, int]
 
 LOG = logging.getLogger(__name__)
+BETWEEN = 1.0  # seconds, from one look at the file to the next
 
 
 class Model(Protocol):
@@ -191,9 +192,9 @@ class Live:
         self.model: Model = load(self._path, **self._how)
         self._thread: Thread | None = None
 
-    def watch(self, seconds: float = 1.0) -> None:
-        """Starts to follow the file, which is looked at so often."""
-        self._thread = Thread(target=self._watch, args=(seconds,), name="model", daemon=True)
+    def watch(self) -> None:
+        """Starts to follow the file."""
+        self._thread = Thread(target=self._watch, name="model", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -219,8 +220,8 @@ class Live:
             self.model = found
             self.changed(found)
 
-    def _watch(self, seconds: float) -> None:
-        while not self._stop.wait(seconds):
+    def _watch(self) -> None:
+        while not self._stop.wait(BETWEEN):
             self.refresh()
 
     def _look(self) -> Stamp | None:
