@@ -143,16 +143,18 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def check_file(file: Path, option: str) -> None:
+def check_file(file: Path, option: str, *read: str | Path) -> None:
     """Finds what would keep a file from being written, before anything is done.
 
     Its folder is made if it is not there.
 
     Raises:
-        SettingsError: It is a folder or a device, or cannot be written.
+        SettingsError: It is a folder or a device, cannot be written, or is one of those to `read`.
     """
     if file.exists() and not file.is_file():
         kind = "a folder" if file.is_dir() else "no file"
         raise SettingsError(f"{option} {file} is {kind}; name a file.")
+    if file.exists() and any(Path(one).exists() and file.samefile(one) for one in read):
+        raise SettingsError(f"{option} {file} is a file to read; name another.")
     check_writable(file, option)
     file.parent.mkdir(parents=True, exist_ok=True)
