@@ -76,7 +76,7 @@ def test_files_of_others_are_not_replaced(images, tmp_path, name) -> None:
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
-    with pytest.raises(TrainingError, match=rf"{name.partition('/')[0]} is no run's; choose"):
+    with pytest.raises(TrainingError, match=rf"{name.partition('/')[0]} is of no run, which would"):
         run(small.recipe(), images, tmp_path)
     assert mine.read_text() == "mine"
 

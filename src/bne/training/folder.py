@@ -119,7 +119,10 @@ class RunFolder:
         if not finished and not begun:
             own = [name for name in REPLACED if (self.path / name).exists()]
             if own and not self._identity.exists():
-                raise TrainingError(f"{self.path / own[0]} is no run's; choose another folder.")
+                raise TrainingError(
+                    f"{self.path / own[0]} is of no run, which would replace it; choose another "
+                    "folder."
+                )
             return None
         try:
             theirs = Identity.from_dict(json.loads(self._identity.read_text()))
