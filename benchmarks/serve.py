@@ -61,12 +61,12 @@ def write_model(network: str, file: Path) -> None:
     made.save(file)
 
 
-def pictures(network: str, count: int = 64) -> list[bytes]:
+def pictures(network: str) -> list[bytes]:
     """Encoded images of smooth noise."""
     _, _, shape, kind = NETWORKS[network]
     draw = np.random.default_rng(0)
     found = []
-    for _ in range(count):
+    for _ in range(64):
         buffer = io.BytesIO()
         coarse = Image.fromarray(draw.integers(0, 255, (8, 8, 3), np.uint8))
         coarse.resize(shape, Image.Resampling.BICUBIC).save(buffer, kind)
@@ -74,9 +74,9 @@ def pictures(network: str, count: int = 64) -> list[bytes]:
     return found
 
 
-def damaged(count: int, seed: int = 0) -> Iterator[bytes]:
+def damaged(count: int) -> Iterator[bytes]:
     """Small images of all formats that we read, cut short, with flipped bits or spliced."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     pixels = Image.fromarray(draw.integers(0, 255, (24, 20, 3), np.uint8))
     whole = []
     for kind, mode in (

@@ -24,6 +24,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from zoo import RECORDS as CONVERTED
+from zoo import read
+
 from bne.benchmark.execute import in_processes
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -57,18 +60,13 @@ def main() -> None:
             print(f"{number}/{len(todo)} {record}", flush=True)
 
 
-def read(path: Path) -> list[Record]:
-    """The records, one a line."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def families() -> list[str]:
     """The smallest network of every family that has batch norm, smallest first."""
     import timm
     import torchvision
 
     smallest: dict[tuple[str, str], tuple[int, str]] = {}
-    for record in read(ROOT / "results" / "zoo.jsonl"):
+    for record in read(CONVERTED):
         if record["result"] != "passed":
             continue
         library, name = record["name"].split("/", 1)

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bne.errors import MissingLibraryError, SettingsError, require
+from bne.errors import MissingLibraryError, SettingsError, did_you_mean, require
 from bne.models import build
 from tests.cli.command import refusal
 
@@ -26,6 +26,12 @@ def test_faults_inside_a_library_are_its_own(tmp_path: Path, monkeypatch) -> Non
     with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_dependency'"):
         require("broken_library")
     assert "broken_library" not in sys.modules
+
+
+def test_the_nearest_name_may_differ_in_case() -> None:
+    assert did_you_mean("BNE", ["deepall", "bne", "dnet"]) == "the nearest is 'bne'"
+    assert did_you_mean("camera_river", ["Camera-North", "Camera-River"]).endswith("'Camera-River'")
+    assert did_you_mean("BNE", ["deepall", "dnet"]) == "there are deepall, dnet"
 
 
 def test_what_cannot_be_is_a_value_error_too() -> None:

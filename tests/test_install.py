@@ -20,6 +20,7 @@ model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
 net = bne.convert(model, ["a", "b"])
 assert net.eval()(torch.randn(2, 3, 8, 8)).shape == (2, 4, 6, 6)
 bne.wasserstein, bne.Embedding, bne.Prediction
+assert len(bne.DomainBatchSampler([0, 1, 0], per_domain=1)) == 2
 ours = {name.split(".")[0] for name in set(sys.modules) - loaded} - sys.stdlib_module_names
 print(*sorted(ours))
 """

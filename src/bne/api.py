@@ -122,12 +122,12 @@ def train(
         DataError: The data cannot be read or trained on.
         TrainingError: Training cannot begin or go on.
     """
-    from bne.deploy.bundle import NAME
     from bne.deploy.engine import calibrate_run
     from bne.recipes.checks import check_weights
     from bne.recipes.inputs import Inputs
     from bne.training.environment import choose_device
     from bne.training.files import check_folder
+    from bne.training.manifest import BUNDLE
     from bne.training.run import run
 
     inputs = resolve(data, target, recipe, settings, allow_gaps=allow_gaps)
@@ -135,7 +135,7 @@ def train(
     folder = Path(out) if out else Path("runs") / _name(Path(recipe).stem, inputs)
     trained = (folder / "result.json").exists()
     # A network that somebody removed gives no file.
-    done = trained and ((folder / NAME).exists() or not (folder / "model").exists())
+    done = trained and ((folder / BUNDLE).exists() or not (folder / "model").exists())
     check_folder(folder, data, write=not done)
     place = choose_device(device)
     check_weights(chosen)
@@ -153,7 +153,7 @@ def train(
     if trained and shown:
         print(f"{folder} has this run, finished before: nothing is trained.", file=sys.stderr)
     if not done and first:
-        load(folder, "cpu").save(folder / NAME)
+        load(folder, "cpu").save(folder / BUNDLE)
     return TrainedRun(folder, result, (*inputs.notes(), *prepared.notes))
 
 

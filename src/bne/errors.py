@@ -42,9 +42,10 @@ def sentence(error: Exception) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The known name nearest to one that is unknown, or the first ones, to end a sentence with."""
     known = list(known)
-    near = get_close_matches(name, known, n=1)
+    folded = {one.casefold(): one for one in known}
+    near = get_close_matches(name.casefold(), folded, n=1)
     if near:
-        return f"the nearest is {near[0]!r}"
+        return f"the nearest is {folded[near[0]]!r}"
     more = ", …" if len(known) > SHOWN else ""
     return f"there are {', '.join(known[:SHOWN])}{more}" if known else "there are none"
 

@@ -204,6 +204,8 @@ def test_intervals_draw_groups_where_they_are_known(runs: dict[str, Path], tmp_p
     said = bne(*command, "--group", r"(\d)").out
     assert "Intervals draw groups: 6 of photo." in said
     assert "In photo there are fewer than 10 groups" in said
+    same = copy / "images.csv"
+    assert "is a file to read" in refusal("evaluate", run, "--data", same, "--scores", same)
     assert "group '(x)' matches no file name" in refusal(*command, "--group", "(x)")
 
 

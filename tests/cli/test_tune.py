@@ -124,6 +124,12 @@ def test_what_is_wrong_is_said_before_anything_is_written(four: Path, tmp_path: 
     assert "at least two source" in refusal(*command, "--target", "photo,art,sketch")
     assert "per_domain is 99" in refusal(*command, "--set", "per_domain=99")
     assert not Path("runs").exists()
+    mine = tmp_path / "recipe.yaml"
+    mine.write_text("epoch: 2  # for a first look\n")
+    given = (*command, "--recipe", mine, "--trials", 1, "--out", tmp_path)
+    said = bne(*given, code=1).err
+    assert "recipe.yaml is no recipe of bne tune; name another --out" in said
+    assert mine.read_text() == "epoch: 2  # for a first look\n"
     plan = tmp_path / "plan.json"
     plan.write_text("{}")
     there = ("benchmark", "--data", four, "--plan", plan)

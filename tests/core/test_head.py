@@ -62,3 +62,5 @@ def test_bad_input_is_refused_and_nothing_stays_frozen() -> None:
         assert all(parameter.requires_grad for parameter in arguments[0].parameters())
     with pytest.raises(ValueError, match="no layer"):
         bne.fit_head(net, batches(), head="elsewhere")
+    with pytest.raises(TypeError, match=r"only what bne\.convert made"):
+        bne.fit_head(network(), batches())

@@ -12,9 +12,9 @@ from bne.errors import SettingsError
 DOMAINS = torch.tensor([0] * 10 + [1] * 25 + [2] * 7)[torch.randperm(42).argsort()]
 
 
-def loader(sampler: bne.DomainBatchSampler, workers: int = 0) -> DataLoader[tuple[torch.Tensor]]:
+def loader(sampler: bne.DomainBatchSampler) -> DataLoader[tuple[torch.Tensor]]:
     data = TensorDataset(torch.arange(len(DOMAINS)), DOMAINS)
-    return DataLoader(data, batch_sampler=sampler, num_workers=workers)
+    return DataLoader(data, batch_sampler=sampler)
 
 
 def epoch(sampler: bne.DomainBatchSampler, number: int, skip: int = 0) -> list[list[int]]:

@@ -22,6 +22,7 @@ from bne.methods import create, entries
 from bne.models import build
 from bne.training.files import snapshot
 from bne.training.folder import read_training
+from bne.training.manifest import BUNDLE
 from bne.training.model_folder import save_model
 from tests.training.test_model_folder import info
 
@@ -34,8 +35,8 @@ def test_the_file_and_the_run_are_the_same_model(runs: Runs, method: str, tmp_pa
     files = sorted(runs["data"].glob("photo/*/*.png"))
     expected = folder.predict(files)
     folder.save(tmp_path / "again.bne")
-    assert (tmp_path / "again.bne").read_bytes() == (runs[method] / bundle.NAME).read_bytes()
-    for path in (runs[method] / bundle.NAME, str(tmp_path / "again.bne")):
+    assert (tmp_path / "again.bne").read_bytes() == (runs[method] / BUNDLE).read_bytes()
+    for path in (runs[method] / BUNDLE, str(tmp_path / "again.bne")):
         file = bne.load(path, "cpu")
         assert (file.id, file.info, file.domains) == (folder.id, folder.info, folder.domains)
         found = file.predict(files)
@@ -45,7 +46,7 @@ def test_the_file_and_the_run_are_the_same_model(runs: Runs, method: str, tmp_pa
 
 
 def test_the_manifest_has_what_the_run_recorded(runs: Runs) -> None:
-    known = bne.load(runs["bne"] / bundle.NAME, "cpu").info
+    known = bne.load(runs["bne"] / BUNDLE, "cpu").info
     training = read_training(runs["bne"])
     result = training.result
     assert (known.backbone, known.distance, known.mix) == ("small_cnn", "wasserstein", "logits")
@@ -95,7 +96,7 @@ def test_every_method_comes_back_from_its_file(tmp_path: Path, name: str) -> Non
 
 @pytest.fixture
 def file(runs: Runs, tmp_path: Path) -> Path:
-    return Path(shutil.copy(runs["bne"] / bundle.NAME, tmp_path / "copy.bne"))
+    return Path(shutil.copy(runs["bne"] / BUNDLE, tmp_path / "copy.bne"))
 
 
 def refused(path: Path) -> str:

@@ -66,7 +66,7 @@ def _segmentation(names: dict[str, Any], output: str) -> None:
     mixed = (found.weights.view(16, 3, 1, 1, 1) * found.branch_logits).sum(1)
     torch.testing.assert_close(found.logits, mixed)
     with torch.no_grad():  # each branch is a plain network
-        own = net.to_plain("grey")(names["images"])
+        own = net.to_plain("gray")(names["images"])
     torch.testing.assert_close(found.branch_logits[:, 1], own)
     assert names["accuracy"] > 0.95
 

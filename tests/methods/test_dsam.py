@@ -11,11 +11,9 @@ from bne.models import build
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
-def deeper(classes: int = 4) -> nn.Sequential:
+def deeper() -> nn.Sequential:
     """A network with three stages."""
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 3, 1), small_cnn(classes)
-    )
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 3, 1), small_cnn(4))
 
 
 @pytest.fixture

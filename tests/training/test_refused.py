@@ -71,6 +71,16 @@ def test_two_processes_cannot_train_in_one_folder(images, tmp_path) -> None:
     assert len(run(small.recipe(), images, tmp_path / "run").epochs) == 6
 
 
+@pytest.mark.parametrize("name", ["images.csv", "model/mine.txt", "best", "model.bne"])
+def test_files_of_others_are_not_replaced(images, tmp_path, name) -> None:
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(TrainingError, match=rf"{name.partition('/')[0]} is of no run, which would"):
+        run(small.recipe(), images, tmp_path)
+    assert mine.read_text() == "mine"
+
+
 def test_a_run_goes_on_after_a_folder_that_could_not_be_written(images, tmp_path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))  # bytes, less than a checkpoint has

@@ -8,7 +8,7 @@ import typer
 from bne.api import parse_names, prepare, show_notes
 from bne.errors import SettingsError
 from bne.training.environment import choose_device
-from bne.training.files import check_folder, check_writable
+from bne.training.files import check_file, check_folder, check_writable
 
 __all__ = [
     "check_file",
@@ -141,18 +141,3 @@ def parse_settings(settings: list[str]) -> dict[str, Any]:
         except ValueError as error:
             raise SettingsError(f"--set {setting}: {error}.") from None
     return parsed
-
-
-def check_file(file: Path, option: str) -> None:
-    """Finds what would keep a file from being written, before anything is done.
-
-    Its folder is made if it is not there.
-
-    Raises:
-        SettingsError: It is a folder or a device, or cannot be written.
-    """
-    if file.exists() and not file.is_file():
-        kind = "a folder" if file.is_dir() else "no file"
-        raise SettingsError(f"{option} {file} is {kind}; name a file.")
-    check_writable(file, option)
-    file.parent.mkdir(parents=True, exist_ok=True)

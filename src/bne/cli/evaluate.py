@@ -148,7 +148,7 @@ def evaluate(
         if against is not None:
             raise SettingsError("--scores is of one model; leave --against out.")
         rows.check_suffix(scores, "--scores")
-        common.check_file(scores, "--scores")
+        common.check_file(scores, "--scores", data)
     model = _open(run, device, lean=lean, mix=mix, nearest=nearest, layers=layers)
     other = _open(against, device) if against else None
     info = model.info

@@ -46,7 +46,7 @@ def export(
     quantize: Annotated[
         Path | None,
         typer.Option(
-            help="Labelled images, as --data elsewhere: to make an int8 graph and measure its "
+            help="Labeled images, as --data elsewhere: to make an int8 graph and measure its "
             "accuracy.",
             show_default=False,
         ),

@@ -87,7 +87,7 @@ def monitor(
     watch = Watch(known, window=window, alarm=alarm)
     if watch.left_out:
         typer.echo(
-            f"Too few held-out images of {', '.join(watch.left_out)}: windows of it may alarm.",
+            f"Too few held-out images of {', '.join(watch.left_out)}: their windows may alarm.",
             err=True,
         )
     timed = sort_by_time(pictures, images, time) if time else [(one, None) for one in pictures]

@@ -121,8 +121,8 @@ def predict(
     if one_domain and engine == "ray":
         raise SettingsError("--one-domain pools all images on one machine; leave --engine ray out.")
     if out:
-        rows.check_out(out, images)
-        common.check_file(out, "--out")
+        rows.check_suffix(out)
+        common.check_file(out, "--out", *images)
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
     mode: dict[str, Any] = {"lean": lean, "mix": mix, "nearest": nearest, "layers": layers}
     opened, known = open_engine(model, device, **mode)

@@ -34,6 +34,8 @@ def fit_head(
     Raises:
         ValueError: There is no such layer, or no images, or a loss that is not finite.
     """
+    if not isinstance(net, DomainEnsemble):
+        raise TypeError(f"only what bne.convert made can lean, not a {type(net).__name__}")
     layer = head_of(net, head)
     modes = {module: module.training for module in net.modules()}
     frozen = {parameter: parameter.requires_grad for parameter in net.parameters()}

@@ -25,6 +25,7 @@ Fit = Literal["squash", "letterbox"]
 """How an image becomes square: stretched, or whole between black borders."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
+KINDS = "JPEG, PNG, WebP, BMP, TIFF, DICOM or .npy"
 MAX_PIXELS = 64_000_000
 ORIENTATION = 0x0112  # in EXIF
 DEEP = "bne deep"  # under which an image of 16-bit color has its name
@@ -218,8 +219,8 @@ def read(data: bytes, name: str, most: int = MAX_PIXELS) -> Picture:
         raise DataError(too_large) from None
     except UnidentifiedImageError:
         raise DataError(
-            f"{name}: the file is not a JPEG, PNG, WebP, BMP, TIFF, DICOM or .npy image, or a rare "
-            "kind of one; save it anew or remove it."
+            f"{name}: the file is not a {KINDS} image, or a rare kind of one; save it anew or "
+            "remove it."
         ) from None
     except Exception as error:  # damaged bytes make decoders raise almost anything
         raise DataError(

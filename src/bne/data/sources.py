@@ -24,6 +24,7 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
+from bne.data.images import KINDS
 from bne.data.tables import read_rows
 from bne.errors import DataError
 
@@ -138,7 +139,7 @@ def _list_root(root: Path) -> Iterator[Entry]:
         seen.add(domain)
         found = list(entries)
         if not found:
-            raise DataError(f"{path}: holds no images; fill or remove it.")
+            raise DataError(f"{path}: holds no {KINDS} images; fill or remove it.")
         yield from found
 
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from bne.training.folder import Training
     from bne.training.scores import Rule
 
-NAME = "model.bne"
-"""The file that `bne train` writes into a run's folder."""
-
 
 class Bundle(NamedTuple):
     """A model as it lies in a file or a folder, and as it is used.

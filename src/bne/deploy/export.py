@@ -130,7 +130,7 @@ def export(
             where answers depend on them they always do.
         branch: the domain whose network alone is exported, a plain one; "centre" is the network of
             the domains' mean statistics.
-        quantize: labelled images for an ONNX graph in int8: some set its ranges, others tell what
+        quantize: labeled images for an ONNX graph in int8: some set its ranges, others tell what
             accuracy it costs.
 
     Returns:

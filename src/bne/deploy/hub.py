@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from huggingface_hub import ModelCard, ModelCardData, ModelHubMixin, hf_hub_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from bne.deploy.bundle import NAME
 from bne.errors import DataError
+from bne.training.manifest import BUNDLE
 from bne.training.scores import RULES, UNTESTED
 from bne.words import listed
 
@@ -34,7 +34,7 @@ class HubModel(ModelHubMixin, library_name="bne", pipeline_tag="image-classifica
         self.model = model
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        self.model.save(save_directory / NAME)
+        self.model.save(save_directory / BUNDLE)
         known = self.model.info
         config = {
             "id": self.model.id,
@@ -60,10 +60,10 @@ class HubModel(ModelHubMixin, library_name="bne", pipeline_tag="image-classifica
     ) -> HubModel:
         load: Callable[[Path], Classifier] = model_kwargs["load"]
         if Path(model_id).is_dir():
-            return cls(load(Path(model_id) / NAME))
+            return cls(load(Path(model_id) / BUNDLE))
         found = hf_hub_download(
             model_id,
-            NAME,
+            BUNDLE,
             revision=revision,
             cache_dir=cache_dir,
             force_download=force_download,

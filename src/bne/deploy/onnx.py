@@ -19,6 +19,7 @@ from bne.deploy.manifest import KEY, opened
 from bne.deploy.pictures import NAMES, find_pictures
 from bne.deploy.predict import predict
 from bne.errors import BneError, DataError, require, sentence
+from bne.training.files import check_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +136,8 @@ def _predict(given: argparse.Namespace) -> int:
     from contextlib import nullcontext
 
     if given.out:
-        rows.check_out(given.out, given.images)
+        rows.check_suffix(given.out)
+        check_file(given.out, "--out", *given.images)
     names = sys.stdin if NAMES in given.images else ()
     pictures = find_pictures(given.images, names, given.column)
     engine = OnnxEngine.load(given.model)

@@ -20,6 +20,7 @@ from bne.data.entries import (
     read_file,
     stamp_of,
 )
+from bne.data.images import KINDS
 from bne.data.sources import COMPRESSED
 from bne.data.tables import read_rows
 from bne.errors import DataError, require
@@ -68,7 +69,7 @@ def find_pictures(
         one = os.fspath(path)
         own = list(_listed(names) if one == NAMES else _found(one, column))
         if not own:
-            raise DataError(f"{one}: holds no images.")
+            raise DataError(f"{one}: holds no {KINDS} images.")
         found += own
     if not found:
         raise DataError("There are no images to predict; name files or folders.")

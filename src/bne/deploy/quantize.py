@@ -33,7 +33,7 @@ class Cost:
     """What int8 costs.
 
     Attributes:
-        images: number of labelled images that did not set the ranges.
+        images: number of labeled images that did not set the ranges.
         before: number that the float32 graph classifies correctly.
         after: number that the int8 graph classifies correctly.
     """
@@ -48,7 +48,7 @@ def to_int8(data: bytes, images: ImageSet, path: Path) -> Any:
 
     Args:
         data: bytes of the float32 file.
-        images: labelled images, some of which set the ranges of activations.
+        images: labeled images, some of which set the ranges of activations.
         path: of the file, for errors.
 
     Returns:
@@ -81,7 +81,7 @@ def to_int8(data: bytes, images: ImageSet, path: Path) -> Any:
 
 
 def cost(before: OnnxEngine, after: OnnxEngine, images: ImageSet) -> Cost:
-    """Shows labelled images that did not set the ranges to both graphs.
+    """Shows labeled images that did not set the ranges to both graphs.
 
     Raises:
         DataError: One cannot be read, or is of a class that the model does not know.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bne.errors import SettingsError, did_you_mean, require
@@ -13,6 +12,7 @@ from bne.training.files import named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from bne.deploy.answers import Answers
     from bne.deploy.manifest import Manifest
@@ -133,18 +133,6 @@ def file_writer(path: Path) -> Iterator[Write]:
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-
-
-def check_out(path: Path, given: Sequence[str]) -> None:
-    """Refuses a file that nobody knows how to write, or that tells the images to predict.
-
-    Raises:
-        SettingsError: It is such a file.
-        MissingLibraryError: pyarrow, which writes parquet, is not installed.
-    """
-    check_suffix(path)
-    if path.exists() and any(path.samefile(one) for one in given if Path(one).exists()):
-        raise SettingsError(f"--out {path} tells the images to predict; name another file.")
 
 
 def check_suffix(path: Path, option: str = "--out") -> None:

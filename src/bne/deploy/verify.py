@@ -108,7 +108,7 @@ def verify(
         f"{counted(len(known.files), 'file')} of the run, its model among them, are unchanged.",
         list(_changed_files(run, known)),
     )
-    if (run / "model.bne").is_file() and whole:
+    if (run / manifests.BUNDLE).is_file() and whole:
         found.add("model.bne is the run's model.", list(_other_model(run)))
     training = read_training(run)
     if training is None or not training.settings or training.result is None:
@@ -146,7 +146,7 @@ def _other_model(run: Path) -> Iterator[str]:
     from bne.deploy.bundle import open_model
 
     try:
-        paths = run / "model", run / "model.bne"
+        paths = run / "model", run / manifests.BUNDLE
         ours, theirs = (open_model(path).method.state_dict() for path in paths)
     except DataError as error:
         yield str(error)

@@ -16,6 +16,7 @@ from bne.deploy.monitor import Watch
 from bne.deploy.predict import open_engine
 from bne.errors import BneError, DataError, SettingsError
 from bne.server.told import Asked, tell
+from bne.training.manifest import BUNDLE
 
 if TYPE_CHECKING:
     import os
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     Stamp = tuple[int, int, int]
 
 LOG = logging.getLogger(__name__)
+BETWEEN = 1.0  # seconds, from one look at the file to the next
 
 
 class Model(Protocol):
@@ -180,11 +182,9 @@ class Live:
     ) -> None:
         self._path = path = Path(path)
         if path.is_dir():
-            from bne.deploy.bundle import NAME  # brings torch, which an engine apart spares us
-
-            self._path = path / NAME
+            self._path = path / BUNDLE
             if not self._path.is_file():
-                raise DataError(f"{path} has no {NAME}; make a model file with bne bundle.")
+                raise DataError(f"{path} has no {BUNDLE}; make a model file with bne bundle.")
         self._how: dict[str, Any] = {"device": device, "threads": threads, **(mode or {})}
         self.changed, self._load = changed, load
         self._stop = Event()
@@ -192,9 +192,9 @@ class Live:
         self.model: Model = load(self._path, **self._how)
         self._thread: Thread | None = None
 
-    def watch(self, seconds: float = 1.0) -> None:
-        """Starts to follow the file, which is looked at so often."""
-        self._thread = Thread(target=self._watch, args=(seconds,), name="model", daemon=True)
+    def watch(self) -> None:
+        """Starts to follow the file."""
+        self._thread = Thread(target=self._watch, name="model", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -220,8 +220,8 @@ class Live:
             self.model = found
             self.changed(found)
 
-    def _watch(self, seconds: float) -> None:
-        while not self._stop.wait(seconds):
+    def _watch(self) -> None:
+        while not self._stop.wait(BETWEEN):
             self.refresh()
 
     def _look(self) -> Stamp | None:

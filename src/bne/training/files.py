@@ -80,6 +80,23 @@ def check_writable(path: Path, option: str) -> None:
         raise SettingsError(f"{option} {path} cannot be written: {reason}.") from None
 
 
+def check_file(file: Path, option: str, *read: str | Path) -> None:
+    """Finds what would keep a file from being written, before anything is done.
+
+    Its folder is made if it is not there.
+
+    Raises:
+        SettingsError: It is a folder or a device, cannot be written, or is one of those to `read`.
+    """
+    if file.exists() and not file.is_file():
+        kind = "a folder" if file.is_dir() else "no file"
+        raise SettingsError(f"{option} {file} is {kind}; name a file.")
+    if file.exists() and any(Path(one).exists() and file.samefile(one) for one in read):
+        raise SettingsError(f"{option} {file} is a file to read; name another.")
+    check_writable(file, option)
+    file.parent.mkdir(parents=True, exist_ok=True)
+
+
 def write_text(path: Path, text: str) -> None:
     """Writes a file, or replaces it, as a whole."""
     from bne.data.cache import sync

@@ -20,7 +20,15 @@ from bne.training import checkpoints
 from bne.training.events import Epoch, Leaning, Scores, Share, read_epochs, scores_from_dict
 from bne.training.files import named, plain, write_json, write_text
 from bne.training.identity import Identity
-from bne.training.manifest import RESULT, Manifest, digest_files, write_images
+from bne.training.manifest import (
+    BUNDLE,
+    FILE,
+    FILES,
+    RESULT,
+    Manifest,
+    digest_files,
+    write_images,
+)
 from bne.training.model_folder import INFO
 from bne.training.scores import choose
 
@@ -33,6 +41,9 @@ if TYPE_CHECKING:
     from bne.data.images import ImageSet
     from bne.recipes.inputs import Inputs
     from bne.training.scores import Rule
+
+
+REPLACED = (*dict.fromkeys(name.partition("/")[0] for name in FILES), FILE, BUNDLE)
 
 
 @dataclass(frozen=True)
@@ -106,8 +117,12 @@ class RunFolder:
         finished = self._result.exists()
         begun = bool(checkpoints.all_of(self.checkpoints))
         if not finished and not begun:
-            if self._recipe.exists() and not self._identity.exists():
-                raise TrainingError(f"{self._recipe} is no run's; choose another folder.")
+            own = [name for name in REPLACED if (self.path / name).exists()]
+            if own and not self._identity.exists():
+                raise TrainingError(
+                    f"{self.path / own[0]} is of no run, which would replace it; choose another "
+                    "folder."
+                )
             return None
         try:
             theirs = Identity.from_dict(json.loads(self._identity.read_text()))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from bne.recipes.inputs import Inputs
 
 FILE, IMAGES, RESULT = "manifest.json", "images.csv", "result.json"
+BUNDLE = "model.bne"  # the model as one file, which `bne train` adds
 MODEL = ("model.json", "model.safetensors")
 FILES = (
     *("recipe.yaml", "materials.json", "environment.json", "metrics.jsonl", IMAGES),

@@ -17,7 +17,7 @@ from bne.training.identity import images_digest
 from bne.tuning.objective import questions
 from bne.tuning.search import SAMPLERS, Budget, Start, study_file
 from bne.tuning.space import default_space, read_space, to_space
-from bne.tuning.tuning import Tuning, expected
+from bne.tuning.tuning import FOUND, Tuning, expected
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,6 +51,10 @@ class Setup:
         """The searches, new or as they stand in the folder."""
         check_folder(self.job.out, self.job.data)
         check_writable(self.job.records, "--records")
+        for question in self.questions:
+            file = recipe_file(self.job.out, question, len(self.questions))
+            if file.exists() and not file.read_bytes().startswith(FOUND.encode()):
+                raise SettingsError(f"{file} is no recipe of bne tune; name another --out.")
         return Tuning(self.questions, self.start, study_file(self.job.out / STUDY))
 
     def expected(self) -> tuple[int, float | None]:
@@ -151,13 +155,18 @@ def set_up(
     return Setup(asked, start, images, inputs, job)
 
 
+def recipe_file(folder: Path, question: Question, questions: int) -> Path:
+    """Where the recipe for a question is written, one of so many."""
+    name = question.name.replace("/", "-").replace(" ", "-")
+    return folder / ("recipe.yaml" if questions == 1 else f"recipe-{name}.yaml")
+
+
 def write_found(folder: Path, found: Sequence[Tuned]) -> list[Path]:
     """Writes recipes, and `tune.json` with how they were found; returns the recipes."""
     files = []
     for one in found:
         if one.choice is not None:
-            name = one.question.name.replace("/", "-").replace(" ", "-")
-            file = folder / ("recipe.yaml" if len(found) == 1 else f"recipe-{name}.yaml")
+            file = recipe_file(folder, one.question, len(found))
             write_text(file, one.recipe_text())
             files.append(file)
     write_json(folder / "tune.json", [one.to_dict() for one in found])

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bne.tuning.objective import Candidate, Choice, Question
     from bne.tuning.search import Start
 
+FOUND = "# Found by bne tune"  # how a recipe's file begins
 AT_ONCE = 8  # settings, where a cluster says how many runs it takes at a time
 
 
@@ -165,7 +166,7 @@ class Tuned:
         for key in ("seed", *unset):
             del settings[key]
         lines = [
-            f"# Found by bne tune {bne.__version__}, from the recipe {self.start.name}.",
+            f"{FOUND} {bne.__version__}, from the recipe {self.start.name}.",
             f"# {self.how_sure}",
             f"# {counted(self.counts['tried'], 'setting')} tried, {self.counts['stopped']} stopped "
             "early. The best ones, mean accuracy over domains ± standard error:",
