@@ -183,16 +183,19 @@ def pairs(name: str) -> Iterator[tuple[str, Sequence[str], int, Sequence[Leaning
             if line["mode"] in ("plain", OWN.get(line["method"])):
                 yield line["method"], line["target"], line["seed"], _leanings(line["leaning"])
         return
-    file = RECORDS / f"{name}-pairs.jsonl"
-    for one in read(file) if file.exists() else ():
+    for one in read(RECORDS / f"{name}-pairs.jsonl"):
         yield one.row, one.settings["target"], one.settings["seed"], _leanings(one.leaning)
+    for (row, target, seed), leanings in runs(name).items():
+        if len(domains := target.split("+")) == 2:
+            yield row, domains, seed, leanings
 
 
 def left_out(name: str) -> dict[Run, Share]:
     """The share by leaving sources out, by row, target and seed.
 
     It is the one with the highest mean accuracy on the other domains, each in a run that saw
-    neither it nor the target; the smallest if there are several.
+    neither it nor the target; the smallest if there are several. Seeds with which only some of
+    them were left out tell no share.
     """
     accuracies: dict[Run, dict[Share, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row, unseen, seed, leanings in pairs(name):
@@ -200,9 +203,11 @@ def left_out(name: str) -> dict[Run, Share]:
             own = accuracies[row, target, seed]
             for one in leanings:
                 own[one.share].append(one.target[domain].accuracy)
+    others = {run: len(shares[0.0]) for run, shares in accuracies.items()}
     return {
         run: max(shares, key=lambda share: round(fmean(shares[share]), 9))
         for run, shares in accuracies.items()
+        if others[run] == max(others.values())
     }
 
 

@@ -119,24 +119,22 @@ def test_the_tables_of_watching_are_what_the_records_give() -> None:
     text = (ROOT / "docs" / "watch.md").read_text()
     assert watch.page(text) == text
     lines = [json.loads(line) for line in (ROOT / "results" / "drift.jsonl").open()]
-    rows = {}
-    for key in (("MMD", 64, "photo"), ("bne monitor", 16, "photo")):
-        own = [one for one in lines if (one["test"], one["size"], one["target"]) == key]
-        kind = "detected" if key[0] == "bne monitor" else "detected_equal"
-        for name, method in (("trained", "bne"), ("frozen", "frozen")):
-            shares = [
-                one[kind] / one["windows"]
-                for one in own
-                if one["method"] == method and one.get("pixels") == 224
-                and (name == "trained" or one["version"] == 3)
-            ]  # fmt: skip
-            rows[name, key[0]] = f"{100 * fmean(shares):.1f}"
-    for name, mark in (("trained", "drift"), ("frozen", "drift-frozen")):
-        table = text.partition(f"<!-- {mark} -->")[2].partition("<!-- /")[0]
-        (row,) = re.findall(r"^\| MMD \| 64 \|.*", table, re.MULTILINE)
-        assert row.split(" | ")[6] == rows[name, "MMD"]
-        (row,) = re.findall(r"^\| bne monitor(?:, one spread for all)? \| 16 \|.*", table, re.M)[:1]
-        assert row.split(" | ")[6] == rows[name, "bne monitor"]
+    table = text.partition("<!-- drift -->")[2].partition("<!-- /")[0]
+    for test, size, kind in (
+        ("bne monitor", 16, "detected"),
+        ("bne monitor", 16, "detected_equal"),
+        ("KS", 64, "detected"),
+        ("MMD", 64, "detected_equal"),
+    ):
+        label = test if kind == "detected" else f"{test}, at 1 %"
+        (row,) = re.findall(rf"^\| {label} \| {size} \|.*", table, re.MULTILINE)
+        shares = [
+            one[kind] / one["windows"]
+            for one in lines
+            if (one["test"], one["size"], one["target"]) == (test, size, "photo")
+            and one.get("version") == 4
+        ]
+        assert row.split(" | ")[6] == f"{100 * fmean(shares):.1f}"
 
 
 def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
@@ -174,10 +172,22 @@ def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
     assert [own[0] for own in rows[5:]] == [strongest["DeepAll"], strongest["BNE (c)"]]
 
 
-def test_on_pacs_the_shares_of_one_seed_hold_for_all() -> None:
-    def lines(name: str) -> list[dict[str, Any]]:
-        found = map(json.loads, (FOLDER / f"{name}.jsonl").open())
-        return [one for one in found if one["method"] == "bne"]
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [
+        ("deepall", "DeepAll"),
+        ("bne", "BNE"),
+        ("points", "Points"),
+        ("deepall-points", "Points without domains"),
+    ],
+)
+def test_on_pacs_the_shares_of_one_seed_hold_for_all(method: str, name: str) -> None:
+    def lines(file: str) -> list[dict[str, Any]]:
+        return [
+            one
+            for one in map(json.loads, (FOLDER / f"{file}.jsonl").open())
+            if one["method"] == method and not one["settings"]["options"].get("learn_lean")
+        ]
 
     inner: dict[str, dict[float, list[float]]] = {}
     for pair in lines("pacs-pairs"):
@@ -195,5 +205,5 @@ def test_on_pacs_the_shares_of_one_seed_hold_for_all() -> None:
         score = chosen["target"][target]
         by_seed.setdefault(run["seed"], []).append(100 * score["correct"] / score["images"])
     assert all(len(own) == 3 for found in inner.values() for own in found.values())
-    (row,) = re.findall(r"^\| PACS \| BNE \|(.*)\|$", PAGE, re.MULTILINE)
+    (row,) = re.findall(rf"^\| PACS \| {name} \|(.*)\|$", PAGE, re.MULTILINE)
     assert row.split("|")[3].split()[0] == f"{fmean(map(fmean, by_seed.values())):.1f}"
