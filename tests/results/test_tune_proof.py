@@ -61,13 +61,14 @@ def test_ranks_and_points_below_the_best_are_those_of_the_records(proof: Any) ->
     assert "better by both" in "\n".join(proof.shown("PACS", result))
 
 
-def test_runs_that_are_missing_are_planned_shorter_if_asked_for(proof: Any, tmp_path: Path) -> None:
+def test_runs_that_are_missing_are_planned_cheaper_if_asked_for(proof: Any, tmp_path: Path) -> None:
     records = [run((domain,), 0, 60) for domain in DOMAINS]
-    (one,) = proof.settings(records, epochs=8)
+    (one,) = proof.settings(records, cheaper=(8, 112))
     write_plan(tmp_path / "plan.json", one.wanted)
     planned, _ = read_plan(tmp_path / "plan.json")
     assert {item.recipe.target for item in planned} == set(combinations(DOMAINS, 2))
     assert {(i.recipe.train.epochs, i.recipe.train.warm_up) for i in planned} == {(8, 2)}
+    assert {(i.recipe.size, i.recipe.resize) for i in planned} == {(112, 128)}
 
 
 def test_the_committed_page_is_that_of_the_records(proof: Any) -> None:
