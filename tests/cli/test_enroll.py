@@ -7,9 +7,12 @@ Runs = dict[str, Path]
 
 
 def test_a_domain_is_enrolled_and_forgotten(runs: Runs, here: Path) -> None:
-    said = bne("enroll", runs["bne"], runs["data"] / "photo", "--name", "photo", "--out", "new.bne")
-    assert said.out.startswith("new.bne: art, sketch, photo; photo from 12 images")
-    assert library.load("new.bne", "cpu").info.enrolled["photo"]["images"] == 12
+    words = ("enroll", runs["bne"], runs["data"] / "photo", "--name", "photo", "--out", "new.bne")
+    bne(*words, "--recenter")
+    assert library.load("new.bne", "cpu").info.central == 3
+    assert bne(*words).out.startswith("new.bne: art, sketch, photo; photo from 12 images")
+    made = library.load("new.bne", "cpu").info
+    assert (made.enrolled["photo"]["images"], made.central) == (12, 2)
     bne("forget", "new.bne", "photo", "--out", "old.bne")
     assert Path("old.bne").read_bytes() == (runs["bne"] / "model.bne").read_bytes()
 

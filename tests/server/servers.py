@@ -9,14 +9,14 @@ from pathlib import Path
 
 from bne.server.app import Limits, Server
 from bne.server.live import Live
-from bne.server.running import server
+from bne.server.running import listener
 
 
 @contextmanager
 def listening(path: Path, key: str | None = None, **limits: float) -> Iterator[str]:
     """Its address."""
     own = Server(Live(path, "cpu", 1, {}), Limits(threads=1, **limits), key)
-    running = server(own.app, own.limits.seconds)
+    running = listener(own)
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
         place.listen()

@@ -1,8 +1,10 @@
 """A model behind HTTP, in this process: its answers are the library's, and what is bad is told."""
 
 import asyncio
+import hmac
 import io
 import json
+import math
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ import bne
 from bne.deploy.bundle import write
 from bne.server.app import Limits, Server
 from bne.server.live import Live
+from bne.server.uploads import RefusedError, Uploads
 from tests.cli.command import full_disk
 from tests.deploy.watching import watching
 
@@ -199,6 +202,21 @@ def test_limits(runs: Runs, files: list[Path]) -> None:
         assert ask.own._uploads.held == 0
 
 
+def test_all_bodies_together_have_a_limit() -> None:
+    uploads = Uploads(10, 15, 5)
+
+    async def receive():
+        return {"type": "http.request", "body": bytes(9), "more_body": False}
+
+    with ThreadPoolExecutor(1) as pool, uploads.room() as one, uploads.room() as other:
+        read = lambda own: pool.submit(asyncio.run, uploads.read(receive, None, own)).result()  # noqa: E731
+        assert read(one) == bytes(9)
+        with pytest.raises(RefusedError) as found:
+            read(other)
+    assert found.value.status == 503
+    assert uploads.held == 0
+
+
 def test_nothing_is_written_to_disk(served) -> None:
     big = io.BytesIO()
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (900, 900, 3), np.uint8)).save(
@@ -298,6 +316,7 @@ def test_windows_of_an_unknown_domain_alarm(runs: Runs, tmp_path: Path) -> None:
     usual = {name: noise(0, 255, 70) for name in model.domains}
     watching(model, usual).save(tmp_path / "model.bne")
     with client(tmp_path / "model.bne") as ask:
+        assert math.isnan(_metrics(ask)["bne_window_p_value"])
         for images, alarms in ((noise(0, 255, 64), 0), (noise(120, 130, 64), 1)):
             assert ask.post("/predict", files=form(*encoded(images))).status_code == 200
             found = _metrics(ask)
@@ -306,8 +325,10 @@ def test_windows_of_an_unknown_domain_alarm(runs: Runs, tmp_path: Path) -> None:
         assert found["bne_windows_total"] == 2
 
 
-def test_the_key(runs: Runs, files: list[Path]) -> None:
+def test_the_key(runs: Runs, files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     data = files[0].read_bytes()
+    compare, compared = hmac.compare_digest, []  # in constant time, which no answer shows
+    monkeypatch.setattr(hmac, "compare_digest", lambda *two: compared.append(two) or compare(*two))
     with client(runs["bne"], key="s3cret") as ask:
         for headers in ({}, {"X-API-Key": "s3cre"}, {"Authorization": "Bearer s3cret2"}):
             for path in ("/domains", "/metrics", "/nothing"):
@@ -318,6 +339,7 @@ def test_the_key(runs: Runs, files: list[Path]) -> None:
         for headers in ({"X-API-Key": "s3cret"}, {"Authorization": "Bearer s3cret"}):
             assert ask.post("/predict", content=data, headers=headers).status_code == 200
             assert ask.get("/metrics", headers=headers).status_code == 200
+        assert len(compared) == 3 * 4 + 2 * 2
         for path in ("/", "/healthz", "/readyz", "/openapi.json"):
             assert ask.get(path).status_code == 200
 

@@ -16,6 +16,7 @@ from PIL import Image as Pillow
 from bne.data import images
 from bne.data.images import Way
 from bne.deploy.answers import Seen
+from bne.server import batching
 from bne.server.batching import Batcher, FullError, Image, Work
 from bne.server.live import Loaded
 from bne.server.told import Asked
@@ -217,6 +218,23 @@ def test_what_nobody_waits_for_is_left_out(kept) -> None:
     assert names(last) == ["e"]
     assert network.batches == [[1], [4]]
     assert kept.queue.pending == 0
+
+
+def test_none_waits_longer_than_the_delay_for_others(kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, decode = threading.Event(), batching.pixels
+
+    def slow(data, name, *rest):
+        if name == "2":
+            gate.wait(20)
+        return decode(data, name, *rest)
+
+    monkeypatch.setattr(batching, "pixels", slow)
+    model = loaded(Network())
+    ask(kept, model, 2)
+    quick = ask(kept, model, 1)
+    kept.wait(1)
+    assert kept.done == [quick]
+    gate.set()
 
 
 def test_a_single_request_waits_for_nobody() -> None:

@@ -1,6 +1,7 @@
 """What a client may do below HTTP: offer other protocols, send endless headers, read nothing."""
 
 import http.client
+import json
 import socket
 import threading
 from pathlib import Path
@@ -60,7 +61,17 @@ def test_an_offer_of_http2_loses_no_image(
 def test_what_is_no_plain_http_is_a_400(address: str, request_: bytes) -> None:
     with connect(address) as client:
         client.sendall(request_)
-        assert answer(client).status == 400
+        told = answer(client)
+        said = json.loads(told.said)
+        assert (told.status, set(said)) == (400, {"model", "detail"})
+        assert said["model"] == told.headers["X-Model-Id"]
+        assert client.recv(1) == b""
+
+
+def test_a_body_that_is_announced_too_long_is_not_waited_for(address: str) -> None:
+    with connect(address) as client:
+        client.sendall(b"POST /predict HTTP/1.1\r\nContent-Length: 32000001\r\n\r\n")
+        assert answer(client).status == 413
         assert client.recv(1) == b""
 
 

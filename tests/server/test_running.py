@@ -5,6 +5,7 @@ import sys
 
 PROGRAM = """
 import signal
+from types import SimpleNamespace
 from bne.server.running import run
 
 async def app(scope, receive, send):
@@ -13,7 +14,8 @@ async def app(scope, receive, send):
             await receive()
             await send({"type": f"lifespan.{kind}.complete"})
 
-run(app, "127.0.0.1", 0, 5, lambda address: signal.raise_signal(signal.SIGTERM))
+server = SimpleNamespace(app=app, limits=SimpleNamespace(seconds=5))
+run(server, "127.0.0.1", 0, lambda address: signal.raise_signal(signal.SIGTERM))
 print("stopped")
 """
 

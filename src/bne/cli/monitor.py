@@ -108,6 +108,11 @@ def monitor(
     _tell(watch.finish().tested, found, as_json=as_json)
     if not as_json:
         typer.echo(summary(watch.state, found.windows))
+    if watch.state.alarms and time is None:
+        typer.echo(
+            "Known images alarm, too, where their order sorts them by class or mixes domains.",
+            err=True,
+        )
     if report:
         _write(report, known, watch, found, [picture for picture, _ in timed])
         typer.echo(f"{report}: the page.", err=True)

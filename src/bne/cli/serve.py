@@ -88,9 +88,8 @@ def serve(
     if known.expected:
         typer.echo(known.expected["sentence"], err=True)
     run(
-        Server(live, limits, key).app,
+        Server(live, limits, key),
         host,
         port,
-        timeout,
         lambda address: typer.echo(f"Model {live.model.id} answers at {address}.", err=True),
     )

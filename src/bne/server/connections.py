@@ -6,6 +6,7 @@ client offers another protocol beside HTTP/1.1, as Java's do, it takes the body 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -13,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 if TYPE_CHECKING:
     from asyncio import TimerHandle
+    from collections.abc import Callable
 
 LONGEST = 65_536  # bytes of a header
 
@@ -22,11 +24,14 @@ class Connection(HttpToolsProtocol):
 
     Args:
         seconds: in which a header must arrive.
+        model: tells the id of the model that answers.
     """
 
-    def __init__(self, *arguments: Any, seconds: float, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, seconds: float, model: Callable[[], str], **options: Any
+    ) -> None:
         super().__init__(*arguments, **options)
-        self._seconds = seconds
+        self._seconds, self._model = seconds, model
         self._unread = 0  # bytes that are no body and end no header
         self._late: TimerHandle | None = None
 
@@ -56,6 +61,17 @@ class Connection(HttpToolsProtocol):
         else:
             if self._unread > LONGEST:
                 self.send_400_response("The header of the request is too long.")
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is no request, as a `Server` refuses others, and closes the connection."""
+        model = self._model()
+        told = json.dumps({"model": model, "detail": msg}).encode()
+        head = (
+            f"HTTP/1.1 400 Bad Request\r\nX-Model-Id: {model}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(told)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + told)
+        self.transport.close()
 
     def on_message_begin(self) -> None:
         """A header begins."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,8 @@ class Metrics:
             Counter, "window_alarms", "Those that seem to come from a domain not known."
         )
         self._p_value = self._make(
-            Gauge, "window_p_value", "How probable the last window is in a known domain."
+            Gauge, "window_p_value", "How probable the last window is in a known domain, if any."
         )
-        self._p_value.set(1)
         self.bad = self._make(Counter, "bad_images", "Images that could not be read.")
         self._model = self._make(
             Gauge, "model_info", "The model that answers.", "id method backbone"
@@ -96,6 +96,7 @@ class Metrics:
             self._unusual.observe(value)
 
     def model(self, model: Model) -> None:
-        """Names the model that answers from now on."""
+        """Names the model that answers from now on, which has tested no window yet."""
+        self._p_value.set(math.nan)
         self._model.clear()
         self._model.labels(model.id, model.info.method, model.info.backbone).set(1)

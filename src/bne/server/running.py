@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     import uvicorn
 
+    from bne.server.app import Server
+
 KEY = "BNE_API_KEY"
 """The environment variable of the API key."""
 
@@ -42,20 +44,17 @@ def read_key(file: Path | None) -> str | None:
     return found
 
 
-def server(app: Any, seconds: float) -> uvicorn.Server:
-    """What answers requests with an app.
-
-    Args:
-        app: of a `Server`.
-        seconds: in which a request must arrive, and then be answered.
-    """
+def listener(server: Server) -> uvicorn.Server:
+    """What takes requests from a socket and has a server answer them."""
     import uvicorn
 
     from bne.server.connections import Connection
 
+    seconds = server.limits.seconds
+    connection = partial(Connection, seconds=seconds, model=lambda: server.live.model.id)
     config = uvicorn.Config(
-        app,
-        http=partial(Connection, seconds=seconds),  # type: ignore[arg-type]
+        server.app,
+        http=connection,  # type: ignore[arg-type]
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -65,14 +64,13 @@ def server(app: Any, seconds: float) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-def run(app: Any, host: str, port: int, seconds: float, started: Callable[[str], None]) -> None:
+def run(server: Server, host: str, port: int, started: Callable[[str], None]) -> None:
     """Answers requests until a signal comes, and then those that were already made.
 
     Args:
-        app: of a `Server`.
+        server: that answers.
         host: to listen at.
         port: 0 takes a free one.
-        seconds: in which a request must arrive, and then be answered.
         started: told the address.
 
     Raises:
@@ -93,7 +91,7 @@ def run(app: Any, host: str, port: int, seconds: float, started: Callable[[str],
         raise SettingsError(
             f"--host {host} --port {port}: cannot be listened at ({why}); choose others."
         ) from error
-    answering = server(app, seconds)
+    answering = listener(server)
 
     # Until uvicorn takes signals; once it has stopped, it hands them on, which would end us with
     # an error.
