@@ -24,6 +24,7 @@ from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
 from tests.cli.command import bne as command_line
+from tests.networks import randomise_norms
 
 Runs = dict[str, Path]
 MODES = [
@@ -115,7 +116,38 @@ def test_a_branch_is_a_plain_network_without_batch_norm(runs: Runs, tmp_path: Pa
     expected = plain(model.engine.transform.file(file)).detach()
     np.testing.assert_allclose(part.answers.seen.logits, expected, rtol=1e-4, atol=1e-4)
     assert part.answers.weights is None
-    model.export(tmp_path / "centre.pt2", "torch", branch="centre")
+    model.export(tmp_path / "art.pt2", "torch", branch="art")
+    program = torch.export.load(tmp_path / "art.pt2")
+    assert not any("batch_norm" in str(node.target) for node in program.graph.nodes)
+    kinds = torch.nn.Conv2d, torch.nn.Linear  # all that have weights, and each now a bias
+    assert len(program.state_dict) == 2 * sum(isinstance(m, kinds) for m in plain.modules())
+    (found,) = program.module()(model.engine.transform.file(file))
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_batch_norm_stays_where_it_cannot_be_folded() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3, padding="same")
+            self.shared = torch.nn.Conv2d(4, 4, 1, groups=2, bias=False)
+            self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(4) for _ in range(4))
+            self.bare = torch.nn.BatchNorm2d(4, affine=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second, twice, computed = self.norms
+            x = first(self.conv(x))
+            x = second(self.shared(x)) + self.bare(self.shared(x))
+            x = (y := self.shared(x)) + twice(y)
+            weight = self.shared.weight
+            return computed(torch.nn.functional.conv2d(x, weight - weight.mean(), groups=2))
+
+    net = randomise_norms(Net()).eval()
+    graph = exporting.Graph(exporting.PlainNetwork(net), None, places=False).eval()
+    images = torch.randn(2, 3, 5, 5)
+    program = exporting.torch_program(graph, images)
+    assert sum("batch_norm" in str(node.target) for node in program.graph.nodes) == 2
+    torch.testing.assert_close(program.module()(images)[0], net(images), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("fit", ["squash", "letterbox"])
