@@ -1,10 +1,10 @@
-"""Exported graphs, against the model in PyTorch; ONNX Runtime where torch cannot be imported."""
+"""Exported graphs, against the model in PyTorch; ONNX Runtime where torch is not installed."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
 from tests.cli.command import bne as command_line
+from tests.environments import PACKAGE, fresh_environment, install
 from tests.networks import randomise_norms
 
 Runs = dict[str, Path]
@@ -33,28 +34,6 @@ MODES = [
 ]
 
 CODE = str(Path(bne.__file__).parent).encode()  # a path of this machine
-
-WITHOUT_TORCH = """
-import sys
-
-command = sys.argv[1] == "predict"
-absent = ["torch", "torchvision", "onnx", "safetensors"] + ["typer"] * (not command)
-
-class Forbidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in absent:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Forbidden())
-sys.argv[0] = "onnx"
-if command:
-    from bne.cli import main
-    main()
-from bne.deploy.onnx import main
-code = main(sys.argv[1:])
-assert "torch" not in sys.modules
-sys.exit(code)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -257,8 +236,10 @@ def test_damaged_and_other_files_are_named(graph: Path, tmp_path: Path) -> None:
 def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_path: Path) -> None:
     files = sorted(map(str, runs["data"].glob("photo/*/*.png")))
     (tmp_path / "bad.png").write_bytes(b"no image")
-    command = [sys.executable, "-c", WITHOUT_TORCH, str(graph), *files, str(tmp_path / "bad.png")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    needed = ["onnxruntime", "numpy", "pillow"]
+    python = fresh_environment(tmp_path, ["--no-deps", PACKAGE], needed)
+    module = [python, "-m", "bne.deploy.onnx", graph]
+    done = without_torch(*module, *files, tmp_path / "bad.png")
     assert done.returncode == 3, done.stderr
     assert "Skipped: " in done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -267,13 +248,18 @@ def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_p
     chances = [row["probability"] for row in found]
     np.testing.assert_allclose(chances, expected.probabilities.max(1), rtol=1e-3)
     np.testing.assert_allclose([r["unusual"] for r in found], expected.unusual, atol=0.5)
-    start = [sys.executable, "-c", WITHOUT_TORCH]
-    absent = [*start, str(graph), "absent.png"]
-    done = subprocess.run(absent, capture_output=True, text=True, check=False)
+    done = without_torch(*module, "absent.png")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    same = [*start, "predict", str(graph), *files, "--json"]
-    done = subprocess.run(same, capture_output=True, text=True, check=False)
+    install(python, "typer", "rich")
+    done = without_torch(python.with_name("bne"), "predict", graph, *files, "--json")
     assert [json.loads(line) for line in done.stdout.splitlines()] == found, done.stderr
+    done = without_torch(python.with_name("bne"), "predict", runs["bne"] / "model.bne", *files)
+    assert "torch is not installed" in done.stderr
+
+
+def without_torch(*command: str | Path) -> "subprocess.CompletedProcess[str]":
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
 
 
 def test_the_command_without_torch_takes_and_refuses_what_bne_predict_does(
