@@ -1,10 +1,12 @@
 """Exported graphs, against the model in PyTorch; ONNX Runtime where torch is not installed."""
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -281,8 +283,18 @@ def test_the_command_without_torch_takes_and_refuses_what_bne_predict_does(
         assert (said.out, said.err.count("\n")) == ("", 1)
         assert said.err.startswith("Error: ")
         assert "Errno" not in said.err
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert onnx_command(graph, file) == 1
+    assert capsys.readouterr().err == ""
     monkeypatch.setattr("bne.deploy.onnx.predict", interrupted)
     assert onnx_command(graph, file) == 130
+
+
+class Closed(io.StringIO):
+    """A pipe that nobody reads any more."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
 
 
 def onnx_command(*arguments: object) -> int:
