@@ -1,15 +1,10 @@
 """The core installs and works with torch alone."""
 
-import shutil
 import subprocess
 import sys
-from pathlib import Path
-
-import pytest
 
 import bne
-
-ROOT = Path(__file__).resolve().parents[1]
+from tests.environments import PACKAGE, ROOT, UV, fresh_environment, run
 
 CORE_ONLY = """
 import sys
@@ -36,12 +31,6 @@ finally:
 """
 
 
-def run(*command, **options):
-    result = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-    assert result.returncode == 0, result.stderr
-    return result.stdout.strip()
-
-
 def test_importing_bne_imports_nothing_but_torch():
     """Also without torch: the command line must answer before it is loaded."""
     imports = "import sys, bne; dir(bne); bne.train, bne.load"
@@ -65,23 +54,13 @@ def test_help_is_there_before_anything_slow_is_imported():
 
 
 def test_installs_without_extras_in_a_fresh_environment(tmp_path):
-    uv = Path(sys.executable).parent / "uv"
-    if not uv.exists():
-        pytest.skip("needs uv, which `make test` installs beside Python")
-    lock = ROOT / "requirements.lock"
-    source = tmp_path / "source"  # built there, so that nothing is left in the checkout
-    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    python = tmp_path / "venv" / "bin" / "python"
-    run(uv, "venv", "--python", sys.executable, tmp_path / "venv")
-    run(uv, "pip", "install", "--python", python, "--constraint", lock, source)
-    installed = run(uv, "pip", "list", "--python", python)
+    python = fresh_environment(tmp_path, [PACKAGE])
+    installed = run(UV, "pip", "list", "--python", python)
     assert "torch " in installed
     for extra in ("torchvision", "timm", "pillow", "typer", "scikit-learn"):
         assert extra not in installed
     assert run(python, "-c", CORE_ONLY, cwd=tmp_path) == "bne"
-    command = tmp_path / "venv" / "bin" / "bne"
+    command = python.with_name("bne")
     hint = subprocess.run(command, capture_output=True, text=True, check=False)
     assert hint.returncode == 1
     assert "bne[cli]" in hint.stderr

@@ -42,7 +42,7 @@ def test_rounding_excuses_what_float64_clears(zoo_export, monkeypatch):
         assert f"{key} differs" in zoo_export.examine("timm/any")["reason"]
 
 
-def test_families_are_those_of_networks_that_convert(zoo_export):
+def test_every_family_that_converts_is_recorded_as_exported(zoo_export):
     pytest.importorskip("timm")
     names = zoo_export.families()
     passed = {
@@ -52,3 +52,9 @@ def test_families_are_those_of_networks_that_convert(zoo_export):
     }
     assert len(names) == len(set(names)) > 60
     assert set(names) <= passed
+    last = {r["name"]: r for r in map(json.loads, zoo_export.RECORDS.open())}
+    assert set(names) <= set(last)  # else: python benchmarks/zoo_export.py
+    for record in last.values():
+        assert record["result"] == "passed", record
+        assert record["torch_export"] <= 1e-5
+        assert record["onnx"] <= 1e-4

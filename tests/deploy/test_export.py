@@ -1,6 +1,8 @@
-"""Exported graphs, against the model in PyTorch; ONNX Runtime where torch cannot be imported."""
+"""Exported graphs, against the model in PyTorch; ONNX Runtime where torch is not installed."""
 
+import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +26,8 @@ from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
 from tests.cli.command import bne as command_line
+from tests.environments import PACKAGE, fresh_environment, install
+from tests.networks import randomise_norms
 
 Runs = dict[str, Path]
 MODES = [
@@ -32,28 +36,6 @@ MODES = [
 ]
 
 CODE = str(Path(bne.__file__).parent).encode()  # a path of this machine
-
-WITHOUT_TORCH = """
-import sys
-
-command = sys.argv[1] == "predict"
-absent = ["torch", "torchvision", "onnx", "safetensors"] + ["typer"] * (not command)
-
-class Forbidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in absent:
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-sys.meta_path.insert(0, Forbidden())
-sys.argv[0] = "onnx"
-if command:
-    from bne.cli import main
-    main()
-from bne.deploy.onnx import main
-code = main(sys.argv[1:])
-assert "torch" not in sys.modules
-sys.exit(code)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +97,38 @@ def test_a_branch_is_a_plain_network_without_batch_norm(runs: Runs, tmp_path: Pa
     expected = plain(model.engine.transform.file(file)).detach()
     np.testing.assert_allclose(part.answers.seen.logits, expected, rtol=1e-4, atol=1e-4)
     assert part.answers.weights is None
-    model.export(tmp_path / "centre.pt2", "torch", branch="centre")
+    model.export(tmp_path / "art.pt2", "torch", branch="art")
+    program = torch.export.load(tmp_path / "art.pt2")
+    assert not any("batch_norm" in str(node.target) for node in program.graph.nodes)
+    kinds = torch.nn.Conv2d, torch.nn.Linear  # all that have weights, and each now a bias
+    assert len(program.state_dict) == 2 * sum(isinstance(m, kinds) for m in plain.modules())
+    (found,) = program.module()(model.engine.transform.file(file))
+    torch.testing.assert_close(found.detach(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_batch_norm_stays_where_it_cannot_be_folded() -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(3, 4, 3, padding="same")
+            self.shared = torch.nn.Conv2d(4, 4, 1, groups=2, bias=False)
+            self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(4) for _ in range(4))
+            self.bare = torch.nn.BatchNorm2d(4, affine=False)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            first, second, twice, computed = self.norms
+            x = first(self.conv(x))
+            x = second(self.shared(x)) + self.bare(self.shared(x))
+            x = (y := self.shared(x)) + twice(y)
+            weight = self.shared.weight
+            return computed(torch.nn.functional.conv2d(x, weight - weight.mean(), groups=2))
+
+    net = randomise_norms(Net()).eval()
+    graph = exporting.Graph(exporting.PlainNetwork(net), None, places=False).eval()
+    images = torch.randn(2, 3, 5, 5)
+    program = exporting.torch_program(graph, images)
+    assert sum("batch_norm" in str(node.target) for node in program.graph.nodes) == 2
+    torch.testing.assert_close(program.module()(images)[0], net(images), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("fit", ["squash", "letterbox"])
@@ -225,8 +238,10 @@ def test_damaged_and_other_files_are_named(graph: Path, tmp_path: Path) -> None:
 def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_path: Path) -> None:
     files = sorted(map(str, runs["data"].glob("photo/*/*.png")))
     (tmp_path / "bad.png").write_bytes(b"no image")
-    command = [sys.executable, "-c", WITHOUT_TORCH, str(graph), *files, str(tmp_path / "bad.png")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    needed = ["onnxruntime", "numpy", "pillow"]
+    python = fresh_environment(tmp_path, ["--no-deps", PACKAGE], needed)
+    module = [python, "-m", "bne.deploy.onnx", graph]
+    done = without_torch(*module, *files, tmp_path / "bad.png")
     assert done.returncode == 3, done.stderr
     assert "Skipped: " in done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -235,13 +250,18 @@ def test_an_exported_model_predicts_without_torch(runs: Runs, graph: Path, tmp_p
     chances = [row["probability"] for row in found]
     np.testing.assert_allclose(chances, expected.probabilities.max(1), rtol=1e-3)
     np.testing.assert_allclose([r["unusual"] for r in found], expected.unusual, atol=0.5)
-    start = [sys.executable, "-c", WITHOUT_TORCH]
-    absent = [*start, str(graph), "absent.png"]
-    done = subprocess.run(absent, capture_output=True, text=True, check=False)
+    done = without_torch(*module, "absent.png")
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
-    same = [*start, "predict", str(graph), *files, "--json"]
-    done = subprocess.run(same, capture_output=True, text=True, check=False)
+    install(python, "typer", "rich")
+    done = without_torch(python.with_name("bne"), "predict", graph, *files, "--json")
     assert [json.loads(line) for line in done.stdout.splitlines()] == found, done.stderr
+    done = without_torch(python.with_name("bne"), "predict", runs["bne"] / "model.bne", *files)
+    assert "torch is not installed" in done.stderr
+
+
+def without_torch(*command: str | Path) -> "subprocess.CompletedProcess[str]":
+    environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environ)
 
 
 def test_the_command_without_torch_takes_and_refuses_what_bne_predict_does(
@@ -263,8 +283,18 @@ def test_the_command_without_torch_takes_and_refuses_what_bne_predict_does(
         assert (said.out, said.err.count("\n")) == ("", 1)
         assert said.err.startswith("Error: ")
         assert "Errno" not in said.err
+    monkeypatch.setattr(sys, "stdout", Closed())
+    assert onnx_command(graph, file) == 1
+    assert capsys.readouterr().err == ""
     monkeypatch.setattr("bne.deploy.onnx.predict", interrupted)
     assert onnx_command(graph, file) == 130
+
+
+class Closed(io.StringIO):
+    """A pipe that nobody reads any more."""
+
+    def flush(self) -> None:
+        raise BrokenPipeError
 
 
 def onnx_command(*arguments: object) -> int:

@@ -1,10 +1,12 @@
 """Models on the Hub, with a local folder in its place."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi, ModelCard
+from huggingface_hub.errors import HfHubHTTPError
 
 import bne
 from bne.errors import DataError
@@ -65,6 +67,27 @@ def test_what_is_pushed_comes_back(
     model = bne.load(runs["bne"], "cpu")
     assert model.push_to_hub("me/mine", private=True) == "https://hub/me/mine"
     assert bne.from_pretrained("me/mine", "cpu").id == model.id
+
+
+def test_what_the_hub_does_not_take_is_one_sentence(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    unreachable = HfHubHTTPError.__bases__[0]  # of the library below, whichever it is
+    with pytest.raises(DataError, match="no name: the model cannot be pushed"):
+        model.push_to_hub("no name")
+    for error in (unreachable("refused\nadvice"), unreachable(""), OSError("no token")):
+        monkeypatch.setattr(HfApi, "create_repo", raising(error))
+        with pytest.raises(DataError) as caught:
+            model.push_to_hub("me/mine")
+        assert "\n" not in str(caught.value)
+
+
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail
 
 
 def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:

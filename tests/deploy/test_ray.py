@@ -1,6 +1,7 @@
 """Prediction on a real Ray, of two workers on this machine."""
 
 import os
+import re
 import shutil
 import signal
 from pathlib import Path
@@ -28,7 +29,7 @@ def many(runs: dict[str, Path], tmp_path: Path) -> Path:
 
 
 def test_rows_are_those_of_one_machine_though_a_worker_dies(
-    runs: dict[str, Path], many: Path
+    runs: dict[str, Path], many: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ray")
     shutil.copy(many / "00000.png", many / "bad.png")
@@ -56,6 +57,8 @@ def test_rows_are_those_of_one_machine_though_a_worker_dies(
         assert own["unusual"] == pytest.approx(other["unusual"], abs=0.1)
     (problem,) = (problem for _, problem in told if problem)
     assert "bad.png" in problem
+    said = capfd.readouterr().err  # of Ray, which has much to say of its plans and progress
+    assert not re.search(r"\b(INFO|deprecated)\b", said)
 
 
 def _kill_a_worker() -> int:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from bne.core.ensemble import DomainEnsemble
 from bne.core.norm import domain_layers
 from bne.deploy.engine import explained, weighs
+from bne.deploy.folding import fold_batch_norm
 from bne.deploy.manifest import KEY, envelope
 from bne.deploy.onnx import UNSIGNED, OnnxEngine
 from bne.deploy.quantize import Cost, cost, to_int8
@@ -228,6 +229,10 @@ def _program(graph: Graph, images: Tensor, model: Manifest, beside: dict[str, An
 def torch_program(graph: Graph, images: Tensor) -> torch.export.ExportedProgram:
     """The program of `torch.export`, for any number of images like the ones given."""
     program = torch.export.export(graph, (images,), dynamic_shapes=_any_number())
+    if next(domain_layers(graph), None) is None:
+        plain = program.module(check_guards=False)
+        fold_batch_norm(plain)
+        program = torch.export.export(plain, (images,), dynamic_shapes=_any_number())
     # Which leaves out what a pass of few layers goes on with.
     short: torch.export.ExportedProgram = program.run_decompositions({})
     for node in short.graph.nodes:

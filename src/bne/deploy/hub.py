@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from bne.deploy.classifier import Classifier
     from bne.deploy.manifest import Manifest
 
+FAILURES: tuple[type[Exception], ...] = (*HfHubHTTPError.__bases__, HFValidationError, OSError)
+"""Bases are errors of the library that reaches the Hub, which is another in other versions."""
 TAGS = ["domain-generalization", "batch-normalization", "image-classification"]
 
 
@@ -122,8 +125,13 @@ def _body(model: Manifest) -> Iterator[str]:
 
 
 def push(model: Classifier, name: str, **options: Any) -> str:
-    """Writes a model to a repository of the Hub; see `ModelHubMixin.push_to_hub`."""
-    return HubModel(model).push_to_hub(name, **options)
+    """Writes a model to a repository of the Hub; see `ModelHubMixin.push_to_hub`.
+
+    Raises:
+        DataError: The Hub does not take it, or cannot be reached.
+    """
+    with _explained(name, "the model cannot be pushed to the Hub"):
+        return HubModel(model).push_to_hub(name, **options)
 
 
 def save(model: Classifier, folder: Path) -> None:
@@ -142,9 +150,17 @@ def pull(name: str, load: Callable[[Path], Classifier], **options: Any) -> Class
     Raises:
         DataError: There is no such repository or no model in it, or it is damaged.
     """
-    try:
+    with _explained(name, "no model can be had from the Hub"):
         found: HubModel = HubModel.from_pretrained(name, load=load, **options)
-    except (HfHubHTTPError, HFValidationError, OSError) as error:  # some are of two kinds
-        reason = str(error).strip().splitlines()[0].removesuffix(".")
-        raise DataError(f"{name}: no model can be had from the Hub ({reason}).") from error
     return found.model
+
+
+@contextmanager
+def _explained(name: str, what: str) -> Iterator[None]:
+    """A context whose errors say in a sentence what could not be done, and why."""
+    try:
+        yield
+    except FAILURES as error:
+        said = str(error).strip() or type(error).__name__
+        reason = said.splitlines()[0].removesuffix(".")
+        raise DataError(f"{name}: {what} ({reason}).") from error

@@ -124,9 +124,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--abstain", type=float, default=0.0, help="the least probability")
     given = parser.parse_args(arguments)
     try:
-        return _predict(given)
+        code = _predict(given)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # such as `head`, which has read enough
+        sys.stdout = None  # which Python would flush once more
+        return 1
     except (BneError, OSError) as error:
         print(f"Error: {sentence(error)}", file=sys.stderr)
         return 1

@@ -87,8 +87,9 @@ def predict_on_ray(
         SettingsError: Ray is not installed, or no cluster answers.
     """
     with connected(address) as ray:
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
         context = ray.data.DataContext.get_current()
+        # After ray.data, which sets its own level, was imported.
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
         context.enable_progress_bars = False
         context.execution_options.preserve_order = True
         gpus = int(ray.cluster_resources().get("GPU", 0)) if job.device == "cuda" else 0
@@ -101,7 +102,7 @@ def predict_on_ray(
             Stage,
             fn_constructor_args=(job,),
             batch_size=BATCH,
-            concurrency=min(workers, batches),
+            compute=ray.data.ActorPoolStrategy(size=min(workers, batches)),
             num_gpus=1 if gpus else None,
         )
         for found in stage.iter_rows():
