@@ -45,10 +45,15 @@ CROP = 32
 SMALL = ("small_cnn", 64, CROP)  # network, images at a time and their size where use is measured
 LARGE = ("resnet18", 8, 224)
 SHRINKAGES = (0, 8)
+METHODS = ("DeepAll", "BNE (a)", "BNE", "Points", "Points without domains")
+LEANING = 0.2  # of points, the most that is chosen without being asked for
 
 
-def render(digits: Tensor, style: int, seed: int = 0) -> Tensor:
-    """Draws (N, 8, 8) in a style, each digit with a tilt of its own, as (N, 3, 32, 32)."""
+def render(digits: Tensor, style: int, apart: float, seed: int = 0) -> Tensor:
+    """Draws (N, 8, 8) in a style, each digit with a tilt of its own, as (N, 3, 32, 32).
+
+    Styles are so far `apart`: at 0 all are light digits on dark ground, at 1 whatever was drawn.
+    """
     own = torch.Generator().manual_seed(seed_of("style", style))
     look = Draws(own, 1)
     ground, pen = look.between(0, 1, channels=3), look.between(0, 1, channels=3)
@@ -56,6 +61,13 @@ def render(digits: Tensor, style: int, seed: int = 0) -> Tensor:
         pen = look.between(0, 1, channels=3)
     outline, strength, grain, smudge = (
         float(look.between(*bounds)) for bounds in ((0, 1), (0.6, 1), (0, 0.15), (0, 0.3))
+    )
+    ground, pen = (
+        torch.lerp(torch.tensor(c), own, apart) for c, own in ((0.2, ground), (0.8, pen))
+    )
+    outline, strength, grain, smudge = (
+        common + apart * (own - common)
+        for common, own in ((0.0, outline), (0.8, strength), (0.075, grain), (0.15, smudge))
     )
     draws = Draws(torch.Generator().manual_seed(seed_of("digits", style, seed)), len(digits))
     stroke = strokes(digits, draws)
@@ -66,7 +78,7 @@ def render(digits: Tensor, style: int, seed: int = 0) -> Tensor:
     return (images[..., edge : edge + CROP, edge : edge + CROP].clamp(0, 1) - 0.5) / 0.25
 
 
-def training_images(domains: int, seed: int) -> TensorDataset:
+def training_images(domains: int, seed: int, apart: float) -> TensorDataset:
     """Images, labels and domains: as many of every style, of digits that are never tested on."""
     digits, labels = handwriting()
     chosen = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[TEST_DIGITS:]
@@ -75,18 +87,18 @@ def training_images(domains: int, seed: int) -> TensorDataset:
     drawn = [
         chosen[torch.randint(len(chosen), (each,), generator=generator)] for _ in range(domains)
     ]
-    images = torch.cat([render(digits[own], style, seed) for style, own in enumerate(drawn)])
+    images = torch.cat([render(digits[own], style, apart, seed) for style, own in enumerate(drawn)])
     ids = torch.arange(domains).repeat_interleave(each)
     return TensorDataset(images, labels[torch.cat(drawn)], ids)
 
 
-def unseen_images() -> tuple[Tensor, Tensor]:
+def unseen_images(apart: float) -> tuple[Tensor, Tensor]:
     """The digits to test on, each twice, in styles that no training has."""
     digits, labels = handwriting()
     chosen = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))[:TEST_DIGITS]
     chosen = chosen.repeat(2)
     parts = chosen.tensor_split(UNSEEN)
-    images = [render(digits[part], max(DOMAINS) + style) for style, part in enumerate(parts)]
+    images = [render(digits[part], max(DOMAINS) + style, apart) for style, part in enumerate(parts)]
     return torch.cat(images), labels[chosen]
 
 
@@ -199,7 +211,7 @@ def trained(
     )
     torch.manual_seed(seed)
     network = build("small_cnn", num_classes=10)
-    if method == "DeepAll":
+    if method in ("DeepAll", "Points without domains"):
         net = bne.convert(network)
     else:
         names = [f"style {number}" for number in range(domains)]
@@ -209,9 +221,12 @@ def trained(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     net.train()
     for step, (images, labels, ids) in enumerate(DataLoader(data, batch_sampler=sampler)):
-        own = torch.zeros_like(ids) if method == "DeepAll" else ids
-        warming = method == "BNE (a)" or step < steps / 3
-        loss = F.cross_entropy(net(images, own, own_branch=warming), labels)
+        own = ids % len(net.domains)
+        warming = method in ("DeepAll", "BNE (a)") or step < steps / 3
+        if method.startswith("Points") and not warming:
+            loss = F.cross_entropy(net(images, own, max_lean=0.5), labels.repeat(2))
+        else:
+            loss = F.cross_entropy(net(images, own, own_branch=warming), labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -219,39 +234,46 @@ def trained(
     return net
 
 
-def accuracy(steps: int, seeds: Sequence[int], counts: Sequence[int]) -> list[dict[str, Any]]:
+def accuracy(
+    steps: int, seeds: Sequence[int], counts: Sequence[int], methods: Sequence[str], apart: float
+) -> list[dict[str, Any]]:
     """Percent of unseen images that are right, as the number of styles in training grows."""
     records = []
-    images, labels = unseen_images()
+    images, labels = unseen_images(apart)
 
     @torch.no_grad()
     def score(net: nn.Module) -> float:
         answers = torch.cat([net(part).argmax(1) for part in images.split(250)])
         return 100 * float((answers == labels).double().mean())
 
-    for seed, domains in product(seeds, counts):
-        data = training_images(domains, seed)
+    for seed, domains, method in product(seeds, counts, methods):
+        data = training_images(domains, seed, apart)
+        known = {"domains": domains, "seed": seed, "steps": steps, "apart": apart}
 
-        def note(name: str, net: nn.Module, place: tuple[int, int] = (seed, domains)) -> None:
-            known = dict(zip(("seed", "domains"), place, strict=True))
-            record = {"kind": "accuracy", "case": name, **known, "steps": steps}
-            records.append({**record, "accuracy": score(net.eval())})
+        def note(case: str, net: nn.Module, known: dict[str, float] = known) -> None:
+            records.append({"kind": "accuracy", "case": case, **known, "accuracy": score(net)})
             print(json.dumps(records[-1]), flush=True)
 
-        plain = trained(data, domains, "DeepAll", steps, seed)
-        everyone = TensorDataset(data.tensors[0], torch.zeros_like(data.tensors[2]))
-        bne.recompute_statistics(plain, DataLoader(everyone, 64, shuffle=True))
-        note("DeepAll", plain)
+        net = trained(data, domains, method, steps, seed).eval()
         sampler = bne.DomainBatchSampler(
             data.tensors[2], PER_STEP, seed=seed, domains_per_step=PER_STEP
         )
-        for method in ("BNE (a)", "BNE"):
-            net = trained(data, domains, method, steps, seed)
-            for shrinkage in SHRINKAGES:
-                loader = DataLoader(data, batch_sampler=sampler)
-                bne.recompute_statistics(net, loader, shrinkage=shrinkage)
-                for net.mix in ("probabilities", "statistics", "centre"):
-                    note(f"{method}, {net.mix}, shrinkage {shrinkage}", net)
+        if len(net.domains) == 1:
+            everyone = TensorDataset(data.tensors[0], torch.zeros_like(data.tensors[2]))
+            bne.recompute_statistics(net, DataLoader(everyone, 64, shuffle=True))
+            note(method, net)
+        for shrinkage in SHRINKAGES if method.startswith("BNE") else ():
+            loader = DataLoader(data, batch_sampler=sampler)
+            bne.recompute_statistics(net, loader, shrinkage=shrinkage)
+            for net.mix in ("probabilities", "statistics", "centre"):
+                note(f"{method}, {net.mix}, shrinkage {shrinkage}", net)
+        if method == "Points":
+            bne.recompute_statistics(net, DataLoader(data, batch_sampler=sampler))
+            net.mix = "centre"
+            note(method, net)
+        if method.startswith("Points"):
+            net.lean = LEANING
+            note(f"{method}, leaning", net)
     return records
 
 
@@ -277,7 +299,8 @@ def figure(records: list[dict[str, Any]]) -> None:
     }.items():
         by_count: dict[int, list[float]] = {}
         for record in records:
-            if (record["kind"], record["case"]) == ("accuracy", case):
+            kind = record["kind"], record["case"], record.get("apart", 1)
+            if kind == ("accuracy", case, 1):
                 by_count.setdefault(record["domains"], []).append(record["accuracy"])
         if by_count:
             counts = sorted(by_count)
@@ -292,7 +315,8 @@ def figure(records: list[dict[str, Any]]) -> None:
 
 
 def _place(record: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(record.get(key) for key in ("kind", "case", "domains", "seed", "steps"))
+    known = {"apart": 1.0, **record}
+    return tuple(known.get(key) for key in ("kind", "case", "domains", "seed", "steps", "apart"))
 
 
 def main() -> None:
@@ -304,6 +328,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--domains", type=int, nargs="+", default=DOMAINS)
+    parser.add_argument("--apart", type=float, default=1.0, help="how far styles are, 0 to 1")
+    parser.add_argument("--methods", nargs="+", default=METHODS, choices=METHODS)
     given = parser.parse_args()
     torch.set_num_threads(1)
     known = (
@@ -315,7 +341,7 @@ def main() -> None:
     if given.what == "cost":
         new = cost(given.repeats, given.cases)
     else:
-        new = accuracy(given.steps, given.seeds, given.domains)
+        new = accuracy(given.steps, given.seeds, given.domains, given.methods, given.apart)
     machine = {"torch": torch.__version__, "machine": platform.machine(), "threads": 1}
     again = {_place(record) for record in new}
     kept = [record for record in known if _place(record) not in again]

@@ -64,6 +64,8 @@ def most(row: str) -> float:
     return (Points if row.startswith("Points") else Method).most_lean
 
 
+SCORED = {"pacs": "modes", "office_caltech": "modes-office_caltech"}
+"""The files of what `leaning.py` has recorded."""
 MODES = {
     "logits": ("the mixture of all K branches", "`--mix logits`", "K + 1"),
     "nearest 2": ("the two nearest branches", "`--nearest 2`", "3"),
@@ -136,10 +138,11 @@ def page() -> str:
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         **studies,
         modes=modes(),
-        changes=changes(),
+        changes={name: changes(file) for name, file in SCORED.items()},
         heads=heads(),
         small=small_maps(),
         speed=speed(),
+        styles=styles(),
         held_out_images=sorted(
             sum(score.images for score in found[0].validation.values())
             for found in runs("office_caltech").values()
@@ -293,15 +296,15 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
 
 
-def mode_lines() -> dict[Any, dict[str, Any]]:
-    """What `leaning.py` has recorded on PACS; of a network trained twice, the last."""
-    return {_key(line): line for line in lines("modes")}
+def mode_lines(file: str) -> dict[Any, dict[str, Any]]:
+    """What `leaning.py` has recorded in a file; of a network trained twice, the last."""
+    return {_key(line): line for line in lines(file)}
 
 
 def modes() -> dict[str, dict[str, dict[str, Cell]]]:
     """PACS by method, by what is mixed and by how the share is chosen: the average of targets."""
     found: dict[tuple[str, str], dict[Run, Sequence[Leaning]]] = defaultdict(dict)
-    own = mode_lines()
+    own = mode_lines(SCORED["pacs"])
     for (method, target, seed, mode, images, change), line in own.items():
         if images == "target":
             held_out = own[method, target, seed, mode, "held-out", change]
@@ -319,24 +322,21 @@ def modes() -> dict[str, dict[str, dict[str, Cell]]]:
     return dict(told)
 
 
-def changes() -> dict[str, dict[str, dict[str, float]]]:
-    """PACS by change and method: accuracy on held-out source images, without and with leaning."""
+def changes(file: str) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """By change and method: accuracies on held-out source images, without and with leaning."""
     told: dict[str, dict[str, dict[str, list[float]]]] = {}
     chosen: dict[Run, float] = {}
-    for line in mode_lines().values():
+    for line in mode_lines(file).values():
         if line["images"] != "held-out" or line["mode"] not in ("plain", OWN.get(_name(line))):
             continue
-        run = (_name(line), *line["target"], line["seed"])
+        run = (_name(line), "+".join(line["target"]), line["seed"])
         if line["change"] == AS_THEY_ARE:
             chosen[run] = choose_share(_joined(line, line), most(_name(line)))
         correct = dict(zip(line["shares"], line["correct"], strict=True))
         own = told.setdefault(line["change"], {}).setdefault(_name(line), {"none": [], "rule": []})
         for choice, share in (("none", 0.0), ("rule", chosen[run])):
             own[choice].append(100 * correct[share] / line["count"])
-    return {
-        change: {row: {c: fmean(v) for c, v in cells.items()} for row, cells in rows.items()}
-        for change, rows in told.items()
-    }
+    return told
 
 
 def speed() -> dict[tuple[str, int, str], dict[str, float]]:
@@ -351,6 +351,25 @@ def speed() -> dict[tuple[str, int, str], dict[str, float]]:
             run = "compiled" if line["compiled"] else "graph" if line["graph"] else "cpu"
             told[line["what"], line["domains"], line["reference_is"]][run] = line["ratio"]
     return dict(told)
+
+
+def styles() -> list[tuple[int, float, float, float]]:
+    """Digits under random styles: how many, how far apart, points and the same without domains.
+
+    Both lean; ordered from near to far, and from few styles to many.
+    """
+    file = HERE / "many-domains.jsonl"
+    found: dict[tuple[float, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
+        if line["kind"] == "accuracy":
+            place = line.get("apart", 1.0), line["domains"]
+            found[place][line["case"]].append(line["accuracy"])
+    rows = ("Points, leaning", "Points without domains, leaning")
+    return [
+        (count, apart, *(fmean(own[row]) for row in rows))
+        for (apart, count), own in sorted(found.items())
+        if all(row in own for row in rows)
+    ]
 
 
 def small_maps() -> dict[tuple[str, str], dict[int, dict[float, tuple[float, float]]]]:

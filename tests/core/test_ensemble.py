@@ -271,6 +271,10 @@ class TestOutputsAndShortcuts:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(bne.DomainBatchNorm, "by_instance", None)
             logits = net(images)
+            if mix == "statistics":  # where no branch is run
+                net.nearest = 1
+                assert torch.equal(net(images), logits)
+                net.nearest = None
             trained = copy.deepcopy(net).train()(images, [0] * len(images))
         torch.testing.assert_close(logits, net(images, details=True).logits)
         details = net.train()(images, [0] * len(images), details=True)

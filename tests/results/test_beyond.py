@@ -207,3 +207,23 @@ def test_on_pacs_the_shares_of_one_seed_hold_for_all(method: str, name: str) -> 
     assert all(len(own) == 3 for found in inner.values() for own in found.values())
     (row,) = re.findall(rf"^\| PACS \| {name} \|(.*)\|$", PAGE, re.MULTILINE)
     assert row.split("|")[3].split()[0] == f"{fmean(map(fmean, by_seed.values())):.1f}"
+
+
+def test_what_domains_add_on_random_styles() -> None:
+    lines = [json.loads(line) for line in (ROOT / "results" / "many-domains.jsonl").open()]
+    (row,) = re.findall(r"^\| 1,000 \| 8 \| 1 \|(.*)\|$", PAGE, re.MULTILINE)
+    for case, cell in zip(("Points", "Points without domains"), row.split("|"), strict=False):
+        own = [line["accuracy"] for line in lines if line["case"] == f"{case}, leaning"
+               and (line["domains"], line.get("apart", 1)) == (1000, 1)]  # fmt: skip
+        assert cell.strip() == f"{fmean(own):.1f}"
+
+
+def test_photographs_in_another_light() -> None:
+    lines = [json.loads(line) for line in (FOLDER / "modes-office_caltech.jsonl").open()]
+    plain = [
+        100 * line["correct"][0] / line["count"]
+        for line in lines
+        if (line["method"], line["change"]) == ("deepall", "noise of 25")
+    ]
+    rows = re.findall(r"^\| noise of 25 \|(.*)\|$", PAGE, re.MULTILINE)
+    assert rows[1].split("|")[1].split()[0] == f"{fmean(plain):.1f}"

@@ -339,7 +339,8 @@ class DomainEnsemble(nn.Module):
     def _logits(self, images: Tensor, domains: Tensor | None) -> Tensor:
         """The mixture alone; weights that are the same for every image need no instance pass."""
         count = len(self.domains)
-        some = self._run_of_each() < count
+        branches = self.training or self.mix not in ONE_PASS
+        some = branches and self._run_of_each() < count
         placed = self.training or self.mix != "centre"
         if placed and count > 1 and (self.distance is not uniform or some):
             return self._mixture(images, domains).logits
@@ -347,7 +348,7 @@ class DomainEnsemble(nn.Module):
             members = self._members(images, domains)
             exact = torch.promote_types(images.dtype, torch.float32)
             weights = images.new_full((), 1 / count, dtype=exact).expand(images.shape[0], count)
-            if self.mix in ONE_PASS and not self.training:
+            if not branches:
                 return self._in_one_pass(images, weights)
             return mix(self._branches(images, None, members), weights, self.mix)
 
