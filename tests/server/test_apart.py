@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -70,7 +72,17 @@ def test_errors_are_those_of_a_model_here(
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: Runs) -> None:
+def test_a_process_that_ends_while_it_loads_is_one_sentence(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", shutil.which("true"))
+    with pytest.raises(DataError, match="the process that loads it has ended"):
+        apart.load(runs["bne"] / "model.bne", "cpu", 1)
+
+
+def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(
+    runs: Runs, caplog: pytest.LogCaptureFixture
+) -> None:
     data = next(runs["data"].glob("photo/cat/*.png")).read_bytes()
     live = Live(runs["bne"], "cpu", 1, load=apart.load)
     with TestClient(Server(live, Limits(threads=1)).app) as ask:
@@ -79,6 +91,7 @@ def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: 
         assert ask.post("/predict", content=data).status_code == 200
         text = ask.get("/metrics").text
         os.kill(old, signal.SIGKILL)
+        ask.post("/predict", files=[("images", (f"{n}.png", data)) for n in range(9)])
         while live.model.alive and live.model.pid == old:
             time.sleep(0.01)
         codes = set()
@@ -93,6 +106,11 @@ def test_one_that_is_killed_is_loaded_again_and_one_that_nobody_uses_ends(runs: 
         new = live.model.pid
     assert "bne_network_process_resident_memory_bytes" in text
     assert new != old
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2  # no traceback per image
+    assert said[0].startswith("The network's process has ended; ")
+    assert said[1] == f"The model {live.model.id} answers from now on."
+    caplog.clear()  # its records keep nothing alive
     del live.model
     for pid in (old, new):
         with pytest.raises(ProcessLookupError):

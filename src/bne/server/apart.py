@@ -19,7 +19,7 @@ from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from bne.errors import BneError
+from bne.errors import BneError, DataError
 from bne.server.live import Loaded, look_at_black
 from bne.training.environment import keep_memory
 
@@ -43,11 +43,16 @@ def load(path: Path, device: str, threads: int | None, **mode: Any) -> Apart:
     """What `Loaded.of` reads, in a process of its own that ends when nobody uses the model.
 
     Raises:
-        DataError: There is no model, or a damaged one.
+        DataError: There is no model, or a damaged one; or the process has ended.
         SettingsError: There is no such device, or the model cannot answer so.
     """
     model = Apart()
-    model.id, model.info, model.way, model.batch = model.ask(path, device, threads, mode)()
+    try:
+        model.id, model.info, model.way, model.batch = model.ask(path, device, threads, mode)()
+    except BrokenPipeError:
+        raise DataError(
+            f"{path}: the process that loads it has ended; see to it that there is enough memory."
+        ) from None
     return model
 
 
@@ -114,7 +119,10 @@ class Apart:
         """Hears the first so many answers, which come in the order of the questions."""
         assert self._process.stdout
         while self._received < count:
-            heard = pickle.load(self._process.stdout)  # noqa: S301 - by ourselves
+            try:
+                heard = pickle.load(self._process.stdout)  # noqa: S301 - by ourselves
+            except (EOFError, pickle.UnpicklingError):
+                raise BrokenPipeError("The network's process has ended.") from None
             self._answers[self._received] = heard
             self._received += 1
 

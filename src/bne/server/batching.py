@@ -268,7 +268,8 @@ class Batcher:
             if isinstance(error, BneError):
                 work.pixels[number] = str(error)
             else:
-                LOG.exception("The network failed.")
+                if not isinstance(error, BrokenPipeError):  # its process is gone; `Live` tells it
+                    LOG.exception("The network failed.")
                 work.failed = True
             return
         for (work, number), row in zip(batch, told.rows, strict=True):

@@ -208,6 +208,8 @@ class Live:
         stamp = self._look()
         if stamp is None or (stamp == self._stamp and self.model.alive):
             return  # a file that is gone may be about to be replaced
+        if not self.model.alive:
+            LOG.error("The network's process has ended; %s is loaded again.", self._path)
         self._stamp = stamp
         try:
             found = self._load(self._path, **self._how)
