@@ -81,6 +81,8 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """A header ends."""
         self._read_header()
+        if sum(len(name) + len(value) for name, value in self.headers) > LONGEST:
+            raise HttpParserError  # it came so fast that nobody counted
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
