@@ -170,10 +170,16 @@ def test_bad_images_are_told_one_by_one(served, files: list[Path]) -> None:
         ),
         ({"content": b"x", "params": {"top": 0}}, 422),
         ({"content": b"x", "params": {"abstain": "nan"}}, 422),
+        ({"content": b"x", "params": {"places": "maybe"}}, 422),
     ],
 )
 def test_requests_that_make_no_sense(served, request_, status: int) -> None:
     refusal(served.post("/predict", **request_), status)
+
+
+def test_a_parameter_that_there_is_not_is_named(served, files: list[Path]) -> None:
+    told = served.post("/predict?abstian=0.9", content=files[0].read_bytes())
+    assert refusal(told, 422) == "abstian: is no parameter; the nearest is 'abstain'."
 
 
 def test_a_field_that_is_no_file_is_named(served, files: list[Path]) -> None:
@@ -184,8 +190,10 @@ def test_a_field_that_is_no_file_is_named(served, files: list[Path]) -> None:
 def test_other_paths_and_methods(served) -> None:
     refusal(served.get("/nothing"), 404)
     told = served.get("/predict")
-    refusal(told, 405)
+    assert refusal(told, 405) == "This address takes POST alone."
     assert told.headers["Allow"] == "POST"
+    for path, status in (("/", 200), ("/healthz", 200), ("/nothing", 404), ("/predict", 405)):
+        assert served.head(path).status_code == status
 
 
 def test_limits(runs: Runs, files: list[Path]) -> None:
@@ -330,18 +338,30 @@ def test_the_key(runs: Runs, files: list[Path], monkeypatch: pytest.MonkeyPatch)
     compare, compared = hmac.compare_digest, []  # in constant time, which no answer shows
     monkeypatch.setattr(hmac, "compare_digest", lambda *two: compared.append(two) or compare(*two))
     with client(runs["bne"], key="s3cret") as ask:
-        for headers in ({}, {"X-API-Key": "s3cre"}, {"Authorization": "Bearer s3cret2"}):
+        wrong = [{"Authorization": own} for own in ("Bearer s3cret2", "Basic s3cret")]
+        for headers in ({}, {"X-API-Key": "s3cre"}, *wrong):
             for path in ("/domains", "/metrics", "/nothing"):
                 told = ask.get(path, headers=headers)
                 refusal(told, 401)
                 assert told.headers["WWW-Authenticate"] == "Bearer"
             refusal(ask.post("/predict", content=data, headers=headers), 401)
-        for headers in ({"X-API-Key": "s3cret"}, {"Authorization": "Bearer s3cret"}):
+        bearers = [{"Authorization": f"{kind} s3cret"} for kind in ("Bearer", "bearer")]
+        for headers in ({"X-API-Key": "s3cret"}, *bearers):
             assert ask.post("/predict", content=data, headers=headers).status_code == 200
             assert ask.get("/metrics", headers=headers).status_code == 200
-        assert len(compared) == 3 * 4 + 2 * 2
+        assert len(compared) == 4 * 4 + 3 * 2
         for path in ("/", "/healthz", "/readyz", "/openapi.json"):
             assert ask.get(path).status_code == 200
+        schema = ask.get("/openapi.json").json()
+        own = {kind: list(one.values()) for kind, one in schema["components"].items()}
+        assert own["securitySchemes"] == [{"type": "apiKey", "in": "header", "name": "X-API-Key"}]
+        locked = {
+            path
+            for path, own in schema["paths"].items()
+            for one in own.values()
+            if "security" in one
+        }
+        assert locked == {"/predict", "/domains", "/metrics"}
 
 
 def test_a_new_model_is_taken_over(runs: Runs, files: list[Path], tmp_path: Path) -> None:

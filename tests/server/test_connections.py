@@ -91,6 +91,23 @@ def test_a_header_without_end_is_cut_off(address: str, start: bytes) -> None:
         assert answer(client).status in (200, 422)
 
 
+def test_a_header_that_is_too_long_is_a_400_however_fast_it_comes(address: str) -> None:
+    with connect(address) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nX: " + b"a" * LONGEST + b"\r\n\r\n")
+        assert answer(client).status == 400
+        assert client.recv(1) == b""
+
+
+def test_head_is_answered_without_a_body(address: str) -> None:
+    with connect(address) as client:
+        client.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        heard = b""
+        while more := client.recv(1000):
+            heard += more
+        assert heard.startswith(b"HTTP/1.1 200 ")
+        assert heard.endswith(b"\r\n\r\n")
+
+
 def test_a_header_that_does_not_come_ends_the_connection(runs: Runs) -> None:
     whole = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
     with listening(runs["bne"], seconds=0.3) as address:

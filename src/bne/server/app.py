@@ -10,13 +10,16 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi import FastAPI, Request, Response, Security
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse
+from fastapi.security import APIKeyHeader
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from bne import __version__
+from bne.data.entries import printable
 from bne.data.images import MAX_PIXELS
+from bne.errors import did_you_mean
 from bne.server.batching import Batcher, FullError, Work
 from bne.server.live import Live, Model
 from bne.server.metrics import Metrics
@@ -165,6 +168,11 @@ def parameters(request: Request) -> Asked:
     if not request.scope["query_string"]:
         return Asked()
     given = request.query_params
+    for name in given:
+        if name not in PARAMETERS:
+            raise RefusedError(
+                422, f"{printable(name)}: is no parameter; {did_you_mean(name, PARAMETERS)}."
+            )
     top, abstain = (_number(given.get(name, d)) for name, d in (("top", "1"), ("abstain", "0")))
     places = given.get("places", "true").lower()
     if not (1 <= top <= 1000 and top == int(top)):
@@ -217,17 +225,26 @@ class Server:
         app.add_exception_handler(RefusedError, self._refused)
         app.add_exception_handler(HTTPException, self._no_route)
         app.add_exception_handler(Exception, self._failed)
+        # Told in the schema; `_Guard` compares it.
+        key = [Security(APIKeyHeader(name="X-API-Key", auto_error=False))] if self._key else []
         app.get("/", response_class=HTMLResponse, include_in_schema=False)(self.page)
         app.get("/favicon.ico", include_in_schema=False)(self.icon)
         app.post(
-            "/predict", response_model=Answers, responses=PREDICT_REFUSALS, openapi_extra=PREDICT
+            "/predict",
+            response_model=Answers,
+            responses=PREDICT_REFUSALS,
+            openapi_extra=PREDICT,
+            dependencies=key,
         )(self.predict)
-        app.get("/domains", responses=REFUSALS)(self.domains)
+        app.get("/domains", responses=REFUSALS, dependencies=key)(self.domains)
         app.get("/healthz", response_model=State)(self.health)
         app.get("/readyz", response_model=State, responses={503: REFUSALS[503]})(self.ready)
-        app.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **REFUSALS})(
-            self.scrape
-        )
+        app.get(
+            "/metrics",
+            response_class=PlainTextResponse,
+            responses=REFUSALS,
+            dependencies=key,
+        )(self.scrape)
 
     @asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
@@ -356,7 +373,8 @@ class Server:
         if self._key is None or path in OPEN:
             return True
         sent = {name: value for name, value in headers if name in (b"authorization", b"x-api-key")}
-        given = sent.get(b"x-api-key", sent.get(b"authorization", b"").removeprefix(b"Bearer "))
+        scheme, _, bearer = sent.get(b"authorization", b"").partition(b" ")
+        given = sent.get(b"x-api-key", bearer if scheme.lower() == b"bearer" else b"")
         return hmac.compare_digest(given, self._key.encode())
 
     def refusal(self, error: RefusedError) -> Response:
@@ -379,7 +397,11 @@ class Server:
         return self.refusal(error)
 
     async def _no_route(self, request: Request, error: Any) -> Response:
-        return self._json({"detail": f"{error.detail}."}, error.status_code, headers=error.headers)
+        headers = error.headers or {}
+        detail = "There is nothing at this address; /openapi.json names those that there are."
+        if "Allow" in headers:
+            detail = f"This address takes {headers['Allow']} alone."
+        return self._json({"detail": detail}, error.status_code, headers=headers)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         return self.refusal(busy("The request failed; try again."))
@@ -387,11 +409,11 @@ class Server:
     def _changed(self, found: Model | Exception) -> None:
         if isinstance(found, Exception):
             self.metrics.swap_failures.inc()
-            LOG.error("The old model %s stays: %s", self.live.model.id, found)
+            LOG.error("The model %s stays: %s", self.live.model.id, found)
         else:
             self.metrics.model(found)
             self.metrics.swaps.inc()
-            LOG.warning("The new model %s answers from now on.", found.id)
+            LOG.warning("The model %s answers from now on.", found.id)
 
 
 class _Guard:
@@ -425,8 +447,10 @@ class _Guard:
                 answer = await server.predict(Request(scope, receive))
                 await answer(scope, receive, sent)
             else:
-                await self._app(scope, receive, sent)
-                path = getattr(scope.get("route"), "path", "other")
+                # Health checks and `curl -I` ask for the header alone, which uvicorn then sends.
+                asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
+                await self._app(asked, receive, sent)
+                path = getattr(asked.get("route"), "path", "other")
         except RefusedError as error:
             await server.refusal(error)(scope, receive, sent)
         except Exception:

@@ -145,7 +145,9 @@ def _files(body: bytes, boundary: bytes, most: int) -> list[Image]:
         disposition = headers.get(b"content-disposition", b"").decode("latin-1")
         options = parse_options_header(disposition)[1]
         if b"filename" not in options:
-            raise RefusedError(422, "The form has a field that is no file; send files alone.")
+            raise RefusedError(
+                422, "The form has a field that is no file; name parameters in the address, ?top=2."
+            )
         if len(found) == most:
             raise RefusedError(413, f"There are more than {most} images; send fewer at a time.")
         name = options[b"filename"].decode("utf-8", "replace")[:LONGEST]
