@@ -127,6 +127,48 @@ def test_on_a_phone_in_the_dark_by_keyboard_with_a_key(browser, file: Path, runs
         opened.close()
 
 
+APART = """() => {
+  const boxes = (chosen) => [...document.querySelectorAll(chosen)].map((one) => one.getBBox());
+  const points = boxes("#map circle");
+  return boxes("#map text").every((name) => points.every((point) =>
+    name.x > point.x + point.width || point.x > name.x + name.width
+    || name.y + 3 > point.y + point.height || point.y > name.y + name.height - 3));
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 360])
+def test_names_hide_no_point_and_an_old_answer_is_seen_to_be_old(
+    browser, file: Path, runs: Runs, width: int
+) -> None:
+    pictures = sorted(runs["data"].glob("photo/*/*.png"))
+    with listening(file) as address:
+        opened = Opened(browser, address, width)
+        page, held = opened.page, []
+        known = page.request.get(f"{address}/domains").json()
+        places = {"cartoon": [0, 0], "photo": [-6, 7], "art": [-5.9, 6.8]}
+        known["map"] = {"kind": "images", "domains": places, "images": []}
+        page.route("**/domains", lambda route: route.fulfill(json=known))
+        page.route("**/predict*", lambda route: held.append(route))
+        page.goto(address)
+        page.wait_for_selector("#hint:not([hidden])")
+        own = {"class": "dog", "probability": 0.9, "weights": dict.fromkeys(places, 1 / 3)}
+        own |= {"nearest": "photo", "top": [{"class": "dog", "probability": 0.9}]}
+        for number, place in enumerate(([2, -1.4], [-5, 6], [-0.3, -0.3])):
+            page.set_input_files("#file", pictures[number])
+            page.wait_for_selector("#wait:not(:empty)")
+            assert page.get_attribute("#answer", "aria-busy") == "true"
+            while len(held) <= number:
+                page.wait_for_timeout(20)
+            told = {"model": known["model"], "images": [{**own, "place": place}]}
+            held[number].fulfill(json=told)
+            page.wait_for_selector("#wait:empty", state="attached")
+            assert opened.answered() == "dog, 90.0 %"
+            assert page.get_attribute("#answer", "aria-busy") == "false"
+            assert page.evaluate(APART)
+        assert opened.said == []
+        opened.close()
+
+
 def test_a_bad_image_and_a_new_model(browser, runs: Runs, tmp_path: Path) -> None:
     (tmp_path / "bad.png").write_bytes(b"no image")
     file = Path(shutil.copy(runs["deepall"] / "model.bne", tmp_path))
