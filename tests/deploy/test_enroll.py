@@ -178,6 +178,8 @@ def test_what_cannot_be_is_one_sentence(before, photos) -> None:
     for act, kind, words in (
         (lambda: before.enroll("art", photos), SettingsError, "has a domain of that name"),
         (lambda: before.enroll(" ", photos), SettingsError, "empty"),
+        (lambda: before.enroll("photo ", photos), SettingsError, "ends with a space"),
+        (lambda: before.enroll("a\x1b[31mb", photos), SettingsError, "cannot be printed"),
         (lambda: before.enroll("photo", photos[:1]), DataError, "1 image cannot tell"),
         (lambda: before.enroll("photo", []), DataError, "0 images cannot tell"),
         (lambda: before.enroll("photo", [*photos, "no.png"]), DataError, "no.png"),

@@ -58,8 +58,7 @@ def enroll(
         DataError: There are too few images, or one cannot be read.
     """
     method = _copied(engine.method, model)
-    if not name.strip() or name in model.branches:
-        why = "the model has a domain of that name" if name.strip() else "it is empty"
+    if why := _unfit(name, model):
         raise SettingsError(f"name {name!r}: {why}; choose another.")
     if len(images) < FEWEST:
         raise DataError(
@@ -112,6 +111,17 @@ def forget(engine: Engine, model: Manifest, name: str) -> Bundle:
         scale = replace(scale, percentiles=())
     found = replace(model, branches=names, enrolled=enrolled, calibration=scale)
     return _arranged(method, found)
+
+
+def _unfit(name: str, model: Manifest) -> str | None:
+    """Why a new domain cannot be called so, if it cannot."""
+    if not name.strip():
+        return "it is empty"
+    if name in model.branches:
+        return "the model has a domain of that name"
+    if name != name.strip() or not name.isprintable():
+        return "it begins or ends with a space, or has characters that cannot be printed"
+    return None
 
 
 def _seen(engine: Engine, images: Sequence[Read]) -> Seen:
