@@ -19,6 +19,7 @@ from bne.core.moments import (
     samples_of,
     values_per_channel,
 )
+from bne.core.norm import DomainBatchNorm
 from bne.core.options import kept_lean, lean_shares
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class Leaning(nn.Module):
     can_lean: ClassVar[bool] = True
     _lean: Lean = 0.0
     _hooks: list[Any] | None = None
+
+    @property
+    def has_batch_norm(self) -> bool:
+        """Whether the network has any layer at which images could lean."""
+        layers = (_BatchNorm, DomainBatchNorm)
+        return any(isinstance(module, layers) for module in self.net.modules())
 
     @property
     def lean(self) -> Lean:
