@@ -196,16 +196,17 @@ def pairs(name: str) -> Iterator[tuple[str, Sequence[str], int, Sequence[Leaning
 def left_out(name: str) -> dict[Run, Share]:
     """The share by leaving sources out, by row, target and seed.
 
-    It is the one with the highest mean accuracy on the other domains, each in a run that saw
-    neither it nor the target; the smallest if there are several. Seeds with which only some of
-    them were left out tell no share.
+    Of the shares that every run is scored at, it is the one with the highest mean accuracy on the
+    other domains, each in a run that saw neither it nor the target; the smallest if there are
+    several. Seeds with which only some of them were left out tell no share.
     """
     accuracies: dict[Run, dict[Share, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row, unseen, seed, leanings in pairs(name):
         for target, domain in permutations(unseen):
             own = accuracies[row, target, seed]
             for one in leanings:
-                own[one.share].append(one.target[domain].accuracy)
+                if one.share != "learned":
+                    own[one.share].append(one.target[domain].accuracy)
     others = {run: len(shares[0.0]) for run, shares in accuracies.items()}
     return {
         run: max(shares, key=lambda share: round(fmean(shares[share]), 9))

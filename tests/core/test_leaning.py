@@ -12,7 +12,7 @@ from torch import nn
 import bne
 from bne.core import ensemble
 from bne.core.norm import DomainBatchNorm, domain_layers
-from bne.methods import DSON
+from bne.methods import DSON, create
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 IMAGES = torch.randn(5, 3, 12, 12, generator=torch.Generator().manual_seed(1)) * 2 + 1
@@ -122,6 +122,22 @@ def test_each_layer_leans_by_the_share_under_its_name():
     net, images = converted(lean={"4": 0.75}), IMAGES.double()
     expected = by_definition(net, images, "mixture", {"1": 0, "4": 0.75})
     torch.testing.assert_close(net(images), expected)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        converted,
+        lambda: create("deepall", small_cnn(), DOMAINS),
+        lambda: create("head-only", small_cnn(), DOMAINS).eval(),
+    ],
+    ids=["converted", "deepall", "head-only"],
+)
+def test_shares_by_layer_are_copies_so_that_what_is_told_is_what_holds(make):
+    net, shares = make(), {"4": 0.75}
+    net.lean = shares
+    shares["1"] = net.lean["1"] = 0.5
+    assert net.lean == {"4": 0.75}
 
 
 @torch.no_grad()

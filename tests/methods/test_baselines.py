@@ -77,6 +77,15 @@ def test_a_plain_network_leans_in_several_threads(batch):
     assert torch.equal(method.predict(batch[0]), expected)
 
 
+def test_parts_of_a_plain_network_lean_by_themselves(batch):
+    method, net = both()
+    method.lean = net.lean = 0.3
+    images = batch[0]
+    expected = net(images)
+    method.predict(images[:4])  # whose number counts no longer
+    torch.testing.assert_close(method.net[5:](method.net[:5](images)), expected)
+
+
 LAYERS = {
     "tokens": (nn.BatchNorm1d(3), (5, 3, 4)),
     "rows": (nn.Sequential(nn.Flatten(0, 1), nn.BatchNorm2d(3)), (5, 2, 3, 4, 4)),

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from bne.methods import create, entries
 from bne.methods import method as registry
 from tests.docs.pages import ROOT, blocks
-from tests.networks import DOMAINS, small_cnn
+from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
 @pytest.fixture
@@ -44,6 +44,21 @@ def test_the_example_trains(example, batch, monkeypatch):
     assert method.eval().predict(images).shape == (9, 4)
     meta = create("worst-domain", small_cnn(), DOMAINS).to("meta").train()
     meta(*(tensor.to("meta") for tensor in batch)).backward()  # so it can be recorded
+
+
+def test_the_example_leans_as_deepall(example, batch, monkeypatch):
+    monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
+    exec(example, {"__name__": "worst"})
+    for lean in (0.3, {"4": 0.7}, 0):
+        told = []
+        for name in ("worst-domain", "deepall"):
+            torch.manual_seed(0)
+            method = create(name, randomise_norms(small_cnn()), DOMAINS).eval()
+            method.lean = 0.5
+            method.lean = lean
+            assert method.lean == lean
+            told.append(method.predict(batch[0]))
+        assert torch.equal(*told)
 
 
 def test_the_example_is_short(example):

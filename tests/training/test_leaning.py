@@ -4,13 +4,16 @@ import json
 
 import pytest
 import torch
+from torch import nn
 
+from bne.deploy.classifier import set_mode
 from bne.errors import SettingsError
+from bne.methods import create
 from bne.recipes.checks import check_settings
 from bne.training.folder import Result
 from bne.training.identity import settings_of
 from bne.training.model_folder import load_model
-from bne.training.scores import SHARES, choose_share
+from bne.training.scores import SHARES, choose_share, leanings
 from tests.training import small
 
 
@@ -74,6 +77,20 @@ def test_results_of_earlier_versions_lean_by_nothing(tmp_path) -> None:
     assert fields.pop("leaning") == []
     assert fields.pop("lean") == 0
     assert Result.from_dict(fields).lean == 0
+
+
+def test_a_network_without_batch_norm_is_not_said_to_lean() -> None:
+    network = create("deepall", nn.Sequential(nn.Conv2d(3, 2, 3), nn.GroupNorm(1, 2)), ["art"])
+    assert leanings(None, network) == []
+    assert choose_share([], 0.1) == 0
+    with pytest.raises(SettingsError, match="no batch norm"):
+        set_mode(network, None, lean=0.1)
+    network.lean = 0.1  # as models may say that were made before
+    pytest.importorskip("timm")
+    bare = {"backbone": "timm/test_convnext", "resize": 160}
+    check_settings(small.recipe("deepall", lean="auto", **bare))
+    with pytest.raises(SettingsError, match="test_convnext has no batch norm"):
+        check_settings(small.recipe("deepall", lean=0.1, **bare))
 
 
 @pytest.mark.parametrize("method", ["dson", "instance-norm"])

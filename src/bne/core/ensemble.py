@@ -24,6 +24,7 @@ from bne.core.options import (
     checked_domains,
     checked_layers,
     checked_limit,
+    kept_lean,
     lean_shares,
 )
 from bne.core.passes import Pass, Rule, Shared
@@ -289,17 +290,18 @@ class DomainEnsemble(nn.Module):
         To lean by a share is to be normalized that far on the way from the domain's statistics to
         the image's own at that layer: 0 is the paper's branch, 1 instance normalization. It acts in
         every branch, in mixed statistics and in the centre, but never on embeddings, and so on no
-        distance and no weight. It may be set at any time, and is no part of the state dict. A CUDA
-        graph that was captured at 0 has no leaning in it: capture it again.
+        distance and no weight. It may be set at any time, and is no part of the state dict. Shares
+        by layer name are set all at once: a dict that was given or got is a copy. A CUDA graph that
+        was captured at 0 has no leaning in it: capture it again.
         """
-        return self._lean
+        return kept_lean(self._lean)
 
     @lean.setter
     def lean(self, lean: Lean) -> None:
         layers = {layer.name: layer for layer in domain_layers(self.model)}
         for name, share in lean_shares(lean, layers).items():
             layers[name].lean(share)
-        self._lean: Lean = lean
+        self._lean = kept_lean(lean)
 
     @property
     def leans(self) -> bool:

@@ -95,6 +95,11 @@ def lean_shares(lean: Lean, layers: Iterable[str]) -> dict[str, float]:
     return {name: float(shares.get(name, 0.0)) for name in names}
 
 
+def kept_lean(lean: Lean) -> Lean:
+    """The same, as a copy: to change it later changes no network."""
+    return dict(lean) if isinstance(lean, Mapping) else lean
+
+
 def check_names(given: Iterable[str], names: list[str]) -> None:
     """Refuses names of layers that the network does not have."""
     if unknown := [name for name in given if name not in names]:

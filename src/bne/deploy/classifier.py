@@ -318,6 +318,10 @@ def set_mode(
         SettingsError: The model has no branches, or cannot do so.
     """
     if lean is not None:
+        if lean and not method.has_batch_norm:
+            raise SettingsError(
+                f"lean {lean}: the network has no batch norm, where images lean; leave it out."
+            )
         try:
             method.lean = lean
         except ValueError as error:

@@ -21,7 +21,7 @@ from bne.deploy.answers import Calibration, Seen
 from bne.deploy.reference import IN_ALL, MOST, Reference, some, usual_distances
 from bne.errors import DataError, SettingsError
 from bne.inspection.observe import branches
-from bne.methods import DSON, DeepAll, DNet
+from bne.methods import DSON, DNet
 from bne.training.scores import batches
 
 if TYPE_CHECKING:
@@ -198,7 +198,7 @@ def _with_domain_layers(method: Method) -> Method:
     Raises:
         SettingsError: It uses no statistics of images, or in a way of its own.
     """
-    if isinstance(method, DeepAll) and (lean := method.lean):
+    if not isinstance(method.net, DomainEnsemble) and (lean := method.lean):
         method = copy.deepcopy(method)
         method.lean = 0  # its plain network leans otherwise
         method.net = convert(method.net, lean=lean)

@@ -1,26 +1,15 @@
 """One network for all domains: DeepAll, and two of the paper's other ways to normalize."""
 
-import threading
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from bne.core.activations import image_moments, mapped
 from bne.core.convert import convert
 from bne.core.ensemble import DomainEnsemble
-from bne.core.moments import (
-    Moments,
-    at_least_float32,
-    leaned,
-    samples_of,
-    values_per_channel,
-)
 from bne.core.norm import DomainBatchNorm
-from bne.core.options import Lean, lean_shares
 from bne.core.surgery import Momentum, check_momentum
 from bne.methods.method import Look, Method, register
 
@@ -58,34 +47,6 @@ class DeepAll(Method):
             for layer in model.modules():
                 if isinstance(layer, _BatchNorm):
                     layer.momentum = momentum
-        self._lean: Lean = 0.0
-        self._hooks: list[Any] = []
-        self._batch = _Batch()
-
-    @property
-    def lean(self) -> Lean:
-        """As `Method.lean`; the network stays the plain one, and its layers' inputs are moved.
-
-        A network that was compiled at 0 does not lean: compile it again.
-        """
-        return self._lean
-
-    @lean.setter
-    def lean(self, lean: Lean) -> None:
-        named = self.net.named_modules()
-        layers = {name: layer for name, layer in named if isinstance(layer, _BatchNorm)}
-        shares = lean_shares(lean, layers)
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = [
-            layers[name].register_forward_pre_hook(partial(self._leaning_input, share=share))
-            for name, share in shares.items()
-            if share
-        ]
-        if self._hooks:
-            count = self.net.register_forward_pre_hook(self._batch.count, prepend=True)
-            self._hooks.append(count)
-        self._lean = lean
 
     def members(
         self, members: Mapping[str, Sequence[int]], epoch: int, look: Look
@@ -104,36 +65,6 @@ class DeepAll(Method):
         """The network's own logits."""
         logits: Tensor = self.net(images)
         return logits
-
-    def _leaning_input(
-        self, layer: nn.Module, inputs: tuple[Tensor], share: float
-    ) -> tuple[Tensor] | None:
-        """The input that a plain layer normalizes as if it leaned on the given one."""
-        assert isinstance(layer, _BatchNorm)
-        (x,) = inputs
-        mean, var = layer.running_mean, layer.running_var
-        if self.training or mean is None or var is None:
-            return None
-        samples = samples_of(x, self._batch.images)
-        if values_per_channel(samples) == 1:
-            return None
-        mean, var = at_least_float32(mean), at_least_float32(var)
-        known, own = Moments(mean, var), image_moments(samples)
-        point = leaned(known, own, torch.as_tensor(share, device=x.device), layer.eps)
-        scale = ((var + layer.eps) / (point.var + layer.eps)).sqrt()
-        return (mapped(samples, scale, mean - point.mean * scale),)
-
-
-class _Batch(threading.local):
-    """How many images the network is run on, in this thread; each may own several of its rows."""
-
-    images: int
-
-    def count(self, _: nn.Module, inputs: tuple[Tensor]) -> None:
-        self.images = inputs[0].shape[0]
-
-    def __reduce__(self) -> tuple[type["_Batch"], tuple[()]]:
-        return _Batch, ()  # no two copies run at once
 
 
 @register(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bne.core.convert import convert
 from bne.core.ensemble import DomainEnsemble
 from bne.core.head import head_of
-from bne.core.options import Lean
+from bne.core.options import Lean, kept_lean
 from bne.methods.method import Method, register
 from bne.models import classifier_parameters
 
@@ -44,11 +44,12 @@ class HeadOnly(Method):
     @property
     def lean(self) -> Lean:
         """As `Method.lean`; in training it is `fit_lean` instead."""
-        return self._lean
+        return kept_lean(self._lean)
 
     @lean.setter
     def lean(self, lean: Lean) -> None:
-        self.net.lean = self._lean = lean
+        self.net.lean = lean
+        self._lean = kept_lean(lean)
         self.train(self.training)
 
     def train(self, mode: bool = True) -> Self:

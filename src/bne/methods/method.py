@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from bne.core.ensemble import DomainEnsemble
 from bne.errors import did_you_mean
+from bne.methods.leaning import Leaning
 
 if TYPE_CHECKING:
-    from bne.core.options import Lean
+    from torch import nn
 
 Look = Callable[[Sequence[int]], Iterator[Tensor]]
 
 
-class Method(nn.Module, ABC):
+class Method(Leaning, ABC):
     """A way to train a network on several domains and to use it on one it has never seen.
 
     A subclass takes the plain network, the names of the source domains and options of its own as
@@ -33,7 +33,8 @@ class Method(nn.Module, ABC):
         net: the network, the classifier of what the method trains.
         stage: what the loss now computes. It may change from epoch to epoch; within one stage every
             step runs the same operations, so that they can be recorded once and replayed.
-        can_lean: whether images may lean on their own statistics in evaluation.
+        can_lean: whether images may lean on their own statistics in evaluation, at every batch norm
+            of `net`; see `lean`.
         scored_lean: the share that epochs of training are scored at.
         most_lean: the largest share to lean by that is chosen without being asked for. Photographs
             lose at larger ones, see docs/beyond.md.
@@ -47,9 +48,7 @@ class Method(nn.Module, ABC):
             not all. Training sets it.
     """
 
-    net: nn.Module
     stage: str = "train"
-    can_lean: ClassVar[bool] = True
     most_lean: ClassVar[float] = 0.1
     scored_lean: float = 0.0
     uses_target: ClassVar[bool] = False
@@ -57,26 +56,6 @@ class Method(nn.Module, ABC):
     class_weights: Tensor | None = None
     label_smoothing: float = 0.0
     domains_per_step: int | None = None
-
-    @property
-    def lean(self) -> Lean:
-        """How far images lean on their own statistics in evaluation; see `DomainEnsemble.lean`.
-
-        No part of the state dict.
-
-        Raises:
-            ValueError: It is set to what is no share, or the method does not lean.
-        """
-        return self.net.lean if isinstance(self.net, DomainEnsemble) else 0.0
-
-    @lean.setter
-    def lean(self, lean: Lean) -> None:
-        if lean and not self.can_lean:
-            raise ValueError(
-                f"{type(self).__name__} does not lean on its images' statistics: leave lean at 0"
-            )
-        if isinstance(self.net, DomainEnsemble):
-            self.net.lean = lean
 
     @property
     def learned_lean(self) -> dict[str, float] | None:

@@ -196,6 +196,11 @@ def _check_method(recipe: Recipe, backbone: Backbone) -> None:
         except (ValueError, TypeError) as error:
             raise SettingsError(f"backbone {recipe.backbone}: {error}.") from None
         normalised = any(isinstance(module, _BatchNorm) for module in network.modules())
+        if recipe.lean not in ("auto", 0) and not normalised:
+            raise SettingsError(
+                f"lean: backbone {recipe.backbone} has no batch norm, where images lean; leave it "
+                "out."
+            )
         try:
             create(recipe.method, network, ["one", "another"], recipe.options)
         except (ValueError, TypeError) as error:

@@ -216,11 +216,12 @@ def leanings(
     """The scores of a method in evaluation mode at all `shares_of` it, from the same weights.
 
     One process finds them for all; the method is left with the share it had. None if it does not
-    lean. `after_batch` is called after each batch, and may raise to stop.
+    lean, or has no batch norm to lean at. `after_batch` is called after each batch, and may raise
+    to stop.
     """
     import torch
 
-    if not method.can_lean:
+    if not (method.can_lean and method.has_batch_norm):
         return []
     validation, target = runtime.inputs.validation, runtime.inputs.target
     groups = [*validation.values(), *target.values()]
