@@ -50,7 +50,29 @@ def test_windows_are_told_in_the_order_of_time(folder: Path) -> None:
     said = bne("monitor", *words, "--fail", code=4)
     assert said.err == ""
     assert said.out.count("ALARM") == 2
-    assert "From image 49 (2027-01-17 08:00) on" in said.out
+    assert "image 49 (2027-01-17 08:00) on" in said.out
+
+
+def test_windows_may_mix_known_domains_if_one_says_so(runs: Runs, here: Path) -> None:
+    model = watching(
+        library.load(runs["bne"], "cpu"), {"dark": noise(60, 80, 1), "bright": noise(60, 255, 4)}
+    )
+    model.save(here / "model.bne")
+    (here / "images").mkdir()
+    for number, pixels in enumerate([*noise(24, 80, 2), *noise(24, 255, 3)]):
+        Image.fromarray(pixels).save(here / "images" / f"{(number * 25) % 48:02}.png")
+    words = ("monitor", "model.bne", "images", "--window", 16, "--report", "page.html", "--json")
+    apart, mixed = bne(*words, "--fail", code=4), bne(*words, "--mixed", "--fail")
+    windows = {
+        way: [one["window"] for one in map(json.loads, said.out.splitlines()) if "window" in one]
+        for way, said in (("apart", apart), ("mixed", mixed))
+    }
+    assert [one["alarm"] for one in windows["apart"]] == [True] * 3
+    assert [one["alarm"] for one in windows["mixed"]] == [False] * 3
+    assert all(one["parts"] == {"dark": 8, "bright": 8} for one in windows["mixed"])
+    assert "--mixed" in apart.err
+    assert "--mixed" not in mixed.err
+    assert "--mixed" not in Path("page.html").read_text()
 
 
 @pytest.mark.parametrize("width", [1280, 390])

@@ -14,7 +14,7 @@ from scipy import stats
 import bne
 from bne.deploy.answers import Answers, Calibration, Seen
 from bne.deploy.engine import FLAT
-from bne.deploy.monitor import Known, Watch, known_domains, summary
+from bne.deploy.monitor import Known, Watch, known_domains, mixture_p_value, summary
 from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.reference import AXES, PER_AXIS, Reference
 from bne.deploy.times import sort_by_time
@@ -92,9 +92,65 @@ def test_a_shifted_window_alarms_and_names_what_is_nearest(known) -> None:
     assert state.since.first == 640
     assert state.window.nearest == "photo"
     assert state.window.farther == pytest.approx(np.exp(1.5), rel=0.3)
-    assert "From image 641 on" in summary(state, state.tested)
+    assert "image 641 on" in summary(state, state.tested)
     state = watch.take(answers(known, vectors("sketch", 64, rng)))
     assert not state.alarm
+
+
+@pytest.mark.parametrize("counts", [(32, 32, 0), (0, 56, 8), (20, 20, 24), (62, 2, 0)])
+def test_a_window_of_several_known_domains_does_not_alarm(known, counts) -> None:
+    rng = np.random.default_rng(13)
+
+    def window(shift: float = 0.0) -> np.ndarray:
+        own = zip(CENTRES, counts, strict=True)
+        return np.concatenate([vectors(name, n, rng, shift) for name, n in own])
+
+    watch = Watch(known, window=64, mixed=True)
+    tested = [watch.take(answers(known, window())).window for _ in range(100)]
+    assert sum(own.alarm for own in tested) <= 3
+    assert all(own.p_value == max(own.mixture, *own.p_values.values()) for own in tested)
+    if min(n for n in counts if n) >= 8:
+        found = [np.mean([own.parts.get(name, 0) for own in tested]) for name in CENTRES]
+        assert found == pytest.approx(counts, abs=3)
+    if max(counts) == 32:
+        one = Watch(known, window=64).take(answers(known, window())).window
+        assert one.alarm
+        assert one.mixture >= 0.01
+        assert one.p_value == max(one.p_values.values())
+    watch = Watch(known, window=64, mixed=True)
+    for _ in range(20):
+        watch.take(answers(known, window(shift=1.5)))
+    assert watch.state.alarms == 20
+
+
+def test_a_mixture_is_tested_part_by_part(known) -> None:
+    """By plain loops: all three domains, then without the smallest part, then one alone."""
+    rng = np.random.default_rng(14)
+    held_out = known.calibration.reference.vectors
+    domains = known_domains({name: np.asarray(own) for name, own in held_out.items()})
+    counts = {"art": 9, "sketch": 4, "photo": 3}
+    window = np.concatenate([vectors(name, n, rng) for name, n in counts.items()])
+    chances, told = [], []
+    left = ["photo", "sketch", "art"]
+    while left:
+        suits = []
+        for image in window:
+            far = {name: float(domains[name].far(image[None])[0]) for name in left}
+            suits.append(min(far, key=far.__getitem__))
+        statistic = 0.0
+        for name in left:
+            part = np.stack([v for v, own in zip(window, suits, strict=True) if own == name])
+            statistic -= 2 * np.log(domains[name].window_p_value(part))
+        chances.append(stats.chi2.sf(statistic, 2 * len(left)))
+        told.append({name: suits.count(name) for name in left})
+        left.pop(0)
+    assert told[0] == counts
+    found, parts = mixture_p_value(domains, window)
+    assert found == pytest.approx(max(chances))
+    assert parts == told[int(np.argmax(chances))]
+    found, parts = mixture_p_value({"art": domains["art"]}, window)
+    assert found == pytest.approx(domains["art"].window_p_value(window))
+    assert parts == {"art": 16}
 
 
 def test_a_window_may_come_in_any_parts(known) -> None:

@@ -45,6 +45,9 @@ def monitor(
     ],
     window: Annotated[int, typer.Option(help="Test so many images together.")] = 64,
     alarm: Annotated[float, typer.Option(help="Alarm at p-values below this.")] = 0.01,
+    mixed: Annotated[
+        bool, typer.Option("--mixed", help="Windows may mix known domains without an alarm.")
+    ] = False,
     time: Annotated[
         str | None,
         typer.Option(
@@ -84,7 +87,7 @@ def monitor(
         common.check_file(report, "--report")
     pictures = find_pictures(images, sys.stdin if NAMES in images else (), column)
     engine, known = open_engine(model, device)
-    watch = Watch(known, window=window, alarm=alarm)
+    watch = Watch(known, window=window, alarm=alarm, mixed=mixed)
     if watch.left_out:
         typer.echo(
             f"Too few held-out images of {', '.join(watch.left_out)}: their windows may alarm.",
@@ -109,8 +112,11 @@ def monitor(
     if not as_json:
         typer.echo(summary(watch.state, found.windows))
     if watch.state.alarms and time is None:
+        typer.echo("Known images alarm, too, where their order sorts them by class.", err=True)
+    if mixtures := sum(own.alarm and own.mixture >= alarm for own in found.windows):
         typer.echo(
-            "Known images alarm, too, where their order sorts them by class or mixes domains.",
+            f"Of the windows that alarm, {mixtures} may mix known domains; if windows may, say "
+            "--mixed.",
             err=True,
         )
     if report:
@@ -200,6 +206,7 @@ def _write(
         sentence=summary(watch.state, found.windows),
         windows=[asdict(own) for own in found.windows],
         alarm=watch.alarm,
+        mixed=watch.mixed,
         size=watch.window,
         domains=watch.domains,
         held_out=known.calibration.images,

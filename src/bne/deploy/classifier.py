@@ -170,19 +170,20 @@ class Classifier:
 
         return self._like(bundle.Bundle(self.engine.method, expecting(self.info, Path(records))))
 
-    def monitor(self, *, window: int = 64, alarm: float = 0.01) -> Watch:
+    def monitor(self, *, window: int = 64, alarm: float = 0.01, mixed: bool = False) -> Watch:
         """A watch over new images, which tells when they come from a domain not known.
 
         Args:
             window: images that are tested together.
             alarm: p-value below which a window alarms.
+            mixed: whether a window may mix known domains.
 
         Raises:
             SettingsError: The model measures no distances, or keeps none of held-out images.
         """
         from bne.deploy.monitor import Watch
 
-        return Watch(self.info, self.predict, window=window, alarm=alarm)
+        return Watch(self.info, self.predict, window=window, alarm=alarm, mixed=mixed)
 
     def _like(self, made: bundle.Bundle) -> Classifier:
         return Classifier(*made, str(self.engine.device))

@@ -4,8 +4,9 @@ An image is a vector: its point in the space of domains, along the principal axe
 images, and its distance from their mean (`bne.deploy.reference`). The vectors of held-out images of
 each domain say what is usual there. A window of images is tested against every domain: could so far
 a mean come from it? Only if no domain could have given it, the window alarms, so the p-value is the
-largest of all domains. Single images far out count no more than others: in units of the domain's
-spread, vectors end at `LIMIT`.
+largest of all domains. Where windows may mix domains, no mixture of them may have given it either.
+Single images far out count no more than others: in units of the domain's spread, vectors end at
+`LIMIT`.
 
 The test is Hotelling's. How vectors vary around their domain's mean is learned half from its own
 images and half from those of all domains: one alone seldom has enough of them, and domains do not
@@ -106,7 +107,7 @@ class Known:
         found: Floats = (vectors - self._middle) / self._scale
         return found
 
-    def _scores(self, vectors: Floats) -> Floats:
+    def far(self, vectors: Floats) -> Floats:
         """(N,), how far single images lie off, without a limit."""
         return self.from_mean(self._scaled(vectors))
 
@@ -127,7 +128,7 @@ class Known:
 
     def image_p_values(self, vectors: Floats) -> Floats:
         """(N,), the share of held-out images that lie as far away, the image itself counted."""
-        below = np.searchsorted(self.scores, self._scores(vectors), side="left")
+        below = np.searchsorted(self.scores, self.far(vectors), side="left")
         found: Floats = (1 + self.images - below) / (1 + self.images)
         return found
 
@@ -157,6 +158,35 @@ def known_domains(vectors: Mapping[str, Floats]) -> dict[str, Known]:
     return found
 
 
+def mixture_p_value(known: Mapping[str, Known], vectors: Floats) -> tuple[float, dict[str, int]]:
+    """How probable a window is whose images may come from several domains.
+
+    Each image counts for the domain that suits it best. Each domain's part is tested by itself, and
+    Fisher's method puts their p-values together. Single images that stray to another domain are no
+    part of it, so the domain that suits the fewest is left out, again and again, until one is left.
+    The best explanation counts.
+
+    Args:
+        known: from `known_domains`.
+        vectors: (m, P), of the window.
+
+    Returns:
+        The p-value, and how many images each domain's part has.
+    """
+    from scipy.stats import combine_pvalues
+
+    far = {name: own.far(vectors) for name, own in known.items()}
+    found: list[tuple[float, dict[str, int]]] = []
+    while far:
+        best = np.array([*far])[np.argmin([*far.values()], 0)]
+        names, counts = np.unique(best, return_counts=True)
+        p_values = [known[name].window_p_value(vectors[best == name]) for name in names]
+        together = combine_pvalues(np.maximum(p_values, np.finfo(float).tiny)).pvalue
+        found.append((float(together), dict(zip(names.tolist(), counts.tolist(), strict=True))))
+        far = {name: far[name] for name in names if name != names[counts.argmin()]}
+    return max(found, key=lambda one: one[0])
+
+
 @dataclass(frozen=True)
 class Window:
     """What was found of consecutive images.
@@ -166,12 +196,15 @@ class Window:
         images: how many it has.
         begin: time of its first image, if known.
         end: time of its last one.
-        p_value: how probable such a window is in the known domain that explains it best.
+        p_value: how probable such a window is in the known domain that explains it best, or in a
+            mixture of them if windows may mix domains.
         alarm: whether that is below the limit.
         nearest: name of the known domain that its images lie nearest to.
         farther: how many times as far from that domain they lie as its held-out images do; None if
             none of these were kept.
         p_values: by known domain, how probable such a window is there.
+        mixture: how probable it is in the mixture of known domains that explains it best.
+        parts: how many of its images are of each domain in that mixture.
     """
 
     first: int
@@ -183,6 +216,8 @@ class Window:
     nearest: str
     farther: float | None
     p_values: dict[str, float]
+    mixture: float
+    parts: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -219,6 +254,7 @@ class Watch:
         predict: its `Classifier.predict`, for `add`.
         window: images that are tested together.
         alarm: p-value below which a window alarms.
+        mixed: whether a window may mix known domains.
 
     Attributes:
         domains: names of the domains that a window can be recognized as.
@@ -236,12 +272,13 @@ class Watch:
         *,
         window: int = 64,
         alarm: float = 0.01,
+        mixed: bool = False,
     ) -> None:
         if window < SMALLEST:
             raise SettingsError(f"window {window}: test at least {SMALLEST} images together.")
         if not 0 < alarm < 1:
             raise SettingsError(f"alarm {alarm}: choose a p-value between 0 and 1.")
-        self.window, self.alarm, self.state = window, alarm, State()
+        self.window, self.alarm, self.mixed, self.state = window, alarm, mixed, State()
         self._predict, self._names = predict, model.branches
         self._reference = _reference(model)
         vectors = {name: np.asarray(own) for name, own in self._reference.vectors.items()}
@@ -308,7 +345,8 @@ class Watch:
         self._tested += len(rows)
         window, mean = np.stack(rows), np.mean(whole, 0)
         found = {n: own.window_p_value(window) for n, own in self._known.items()}
-        p_value = max(found.values())
+        mixture, parts = mixture_p_value(self._known, window)
+        p_value = max(*found.values(), mixture if self.mixed else 0.0)
         nearest = self._names[int(mean.argmin())]
         usual = self._reference.usual.get(nearest)
         return Window(
@@ -321,6 +359,8 @@ class Watch:
             nearest=nearest,
             farther=None if usual is None else float(np.exp(mean.min() - usual)),
             p_values=found,
+            mixture=mixture,
+            parts=parts,
         )
 
     def _moved(self, images: int, tested: list[Window]) -> State:
@@ -350,12 +390,13 @@ def summary(state: State, windows: Sequence[Window]) -> str:
         return f"{seen}: none alarms. The least p-value is {least:.2g}."
     when = f" ({first.begin:%Y-%m-%d %H:%M})" if first.begin else ""
     far = "" if first.farther is None else f", {first.farther:.1f} times as far away as usual"
-    now = "still do" if state.alarm else "no longer do"
     alarms = sum(own.alarm for own in windows)
+    which = "all alarm" if 1 < alarms == len(windows) else f"{alarms} alarm{'s' * (alarms == 1)}"
+    last = "the last window too" if state.alarm else "the last window no longer"
+    now = "" if alarms == len(windows) else f", {last}"
     return (
-        f"{seen}: {alarms} alarm{'s' * (alarms == 1)}. From image {first.first + 1}{when} on, "
-        f"images seem to come from a domain not known; the last ones {now}. The nearest known "
-        f"domain was {first.nearest}{far}."
+        f"{seen}: {which}, the first from image {first.first + 1}{when} on{now}. Its images seem "
+        f"to come from a domain not known; the nearest known domain is {first.nearest}{far}."
     )
 
 

@@ -29,6 +29,7 @@ class MonitorPage:
     sentence: str  # what all windows tell
     windows: Sequence[Mapping[str, Any]]
     alarm: float
+    mixed: bool  # whether windows may mix known domains
     size: int  # images of a window
     domains: Sequence[str]  # known ones
     held_out: int  # images that new ones are compared with
@@ -43,6 +44,7 @@ def write_page(
     sentence: str,
     windows: Sequence[Mapping[str, Any]],
     alarm: float,
+    mixed: bool,
     size: int,
     domains: Sequence[str],
     held_out: int,
@@ -57,6 +59,7 @@ def write_page(
         sentence: what all windows tell.
         windows: fields of `bne.deploy.monitor.Window`; times may be None.
         alarm: p-value below which a window alarms.
+        mixed: whether windows may mix known domains.
         size: images of a full window.
         domains: known ones.
         held_out: images that new ones are compared with.
@@ -72,7 +75,16 @@ def write_page(
     told = [{**own, **{k: _time(own[k]) for k in ("begin", "end")}} for own in windows]
     nearest = [own["nearest"] for own in windows]
     content = MonitorPage(
-        title, sentence, told, alarm, size, domains, held_out, pictures, looks(nearest, nearest)
+        title,
+        sentence,
+        told,
+        alarm,
+        mixed,
+        size,
+        domains,
+        held_out,
+        pictures,
+        looks(nearest, nearest),
     )
     write_text(file, render("monitor", content))
 

@@ -96,7 +96,7 @@ class Loaded:
         watch = None
         if getattr(engine, "reference", None) is not None:
             with suppress(SettingsError):  # too few images were held out
-                watch = Watch(info)
+                watch = Watch(info, mixed=True)  # clients ask in turn
         return cls(_id(engine, info), engine, info, watch, threads)
 
     @property
