@@ -74,6 +74,7 @@ def write_page(
     content = MonitorPage(
         title, sentence, told, alarm, size, domains, held_out, pictures, looks(nearest, nearest)
     )
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, render("monitor", content))
 
 
