@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bne.errors import MissingLibraryError, SettingsError, did_you_mean, require
+from bne.errors import MissingLibraryError, SettingsError, did_you_mean, require, sentence
 from bne.models import build
 from tests.cli.command import refusal
 
@@ -18,6 +18,13 @@ def test_imports_what_is_there_and_says_how_to_install_what_is_not() -> None:
 def test_the_command_line_says_it_in_one_sentence(monkeypatch) -> None:
     monkeypatch.setattr("bne.cli.app.app", lambda: require("no_such"))
     assert refusal().startswith("Error: no_such is not installed: pip install 'bne[models]'")
+
+
+def test_what_the_system_says_has_no_number_of_its_own() -> None:
+    full = OSError(28, "No space left on device")  # of the screen, which has no name
+    assert sentence(full) == "No space left on device."
+    full.filename = "a.csv"
+    assert sentence(full) == "a.csv: No space left on device."
 
 
 def test_faults_inside_a_library_are_its_own(tmp_path: Path, monkeypatch) -> None:

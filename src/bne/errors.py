@@ -34,8 +34,9 @@ class MissingLibraryError(BneError, ModuleNotFoundError):
 
 def sentence(error: Exception) -> str:
     """What an error says; of the system's own also which file it is about."""
-    if isinstance(error, OSError) and error.strerror and error.filename:
-        return f"{error.filename}: {error.strerror}."
+    if isinstance(error, OSError) and error.strerror:
+        named = f"{error.filename}: " if error.filename else ""
+        return f"{named}{error.strerror}."
     return str(error)
 
 

@@ -144,6 +144,18 @@ def test_an_address_where_no_cluster_is(address: str, job: Job) -> None:
         list(execute_on_ray([pretend("fine")], job, Cluster(address)))
 
 
+def test_a_ray_that_does_not_start(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+
+    def slow(*_: object, **__: object) -> None:
+        raise Exception("The node timed out.\nMore of it.")  # as Ray does
+
+    monkeypatch.setattr(ray, "init", slow)
+    said = r"^A local Ray: no Ray cluster can be used \(The node timed out\)\.$"
+    with pytest.raises(SettingsError, match=said):
+        list(execute_on_ray([pretend("fine")], job, Cluster()))
+
+
 def test_without_ray(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SettingsError, match=r"pip install 'bne\[ray\]'"):

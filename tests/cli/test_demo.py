@@ -39,7 +39,7 @@ def test_prints_the_table_the_weights_and_the_report() -> None:
 
 
 def test_json() -> None:
-    runs = command("demo", "--seeds", 1, "--json", "--out", "demo.html").json["runs"]
+    runs = command("demo", "--seeds", 1, "--json", "--out", "new/demo.html").json["runs"]
     assert len(runs) == 12
     assert runs[0]["method"] == "DeepAll"
     assert runs[1]["examples"][0]["weights"]

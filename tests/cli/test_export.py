@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,16 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
         ((runs["bne"], "x.onnx", "--branch", "art", "--lean", 0.2), "--lean 0"),
         ((runs["deepall"], "x.onnx", "--places"), "leave --places out"),
         ((runs["bne"], "x.onnx", "--places", "--branch", "art", "--lean", 0), "--places"),
-        ((runs["data"], "x.onnx"), "is no model folder"),
+        ((runs["data"], "new/x.onnx"), "is no model folder"),
         ((runs["bne"], here), "is a folder"),
     ):
         assert words in refusal("export", *arguments)
     assert not list(here.iterdir())
+
+
+def test_a_model_is_not_written_over_by_its_graph(runs: Runs, here: Path) -> None:
+    model = Path(shutil.copy(runs["deepall"] / "model.bne", here))
+    before = model.read_bytes()
+    said = refusal("export", "model.bne", "model.bne", "--format", "onnx")
+    assert "model.bne is a file to read; name another" in said
+    assert model.read_bytes() == before

@@ -99,9 +99,9 @@ def test_names_cannot_break_the_page(folder: Path, browser, here: Path) -> None:
     (here / "images").mkdir()
     for number, pixels in enumerate(noise(8, 255, 4)):
         Image.fromarray(pixels).save(here / "images" / f"{name}{number}.png")
-    said = bne("monitor", folder / "model.bne", "images", "--report", "drift.html").err
+    said = bne("monitor", folder / "model.bne", "images", "--report", "new/drift.html").err
     assert len(said.splitlines()) == 2  # what else may alarm, as images are in no order of time
-    with opened(browser, here / "drift.html", ready="body.ready") as shown:
+    with opened(browser, here / "new/drift.html", ready="body.ready") as shown:
         assert shown.title() != "1"
 
 

@@ -91,6 +91,7 @@ def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> No
     table.write_text("path\n")
     for arguments, words in (
         ((here / "absent.bne", photos), "no such file or folder"),
+        ((here / "absent.bne", photos, "--out", "new/x.csv"), "absent.bne: there is no such"),
         ((photos / "cat/0.png", photos), "is no model file"),
         ((runs["bne"], "absent.png"), "absent.png: there is no such file"),
         ((runs["bne"], photos, "--out", "x.txt"), "end the name in .csv"),

@@ -108,8 +108,8 @@ def test_with_two_sources_left_it_says_so_and_goes_by_held_out_images(
 def test_listed_settings_are_planned_whatever_their_number(four: Path, space: Path) -> None:
     space.write_text("settings:\n- {method: points, options.beyond: 0.5}\nlean: [0, auto]\n")
     how = ("tune", "--data", four, "--target", "sketch", "--space", space, *SETTINGS)
-    assert "6 runs" in bne(*how, "--trials", 1, "--plan", "plan.json").out
-    planned = [item.recipe for item in read_plan(Path("plan.json"))[0]]
+    assert "6 runs" in bne(*how, "--trials", 1, "--plan", "new/plan.json").out
+    planned = [item.recipe for item in read_plan(Path("new/plan.json"))[0]]
     assert [one.options.get("beyond") for one in planned] == [None] * 3 + [0.5] * 3
 
 

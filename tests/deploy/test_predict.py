@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import bne
 from bne.data.cache import prepare
@@ -83,6 +84,14 @@ def test_prepared_arrays_and_tensors_are_taken_as_they_are(runs: Runs, tmp_path:
     expected = model.predict(files).probabilities
     for given in (images, list(images), torch.from_numpy(images).permute(0, 3, 1, 2)):
         np.testing.assert_allclose(model.predict(given).probabilities, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "image", [np.zeros((0, 5, 3), np.uint8), torch.zeros(3, 5, 0).byte(), Image.new("RGB", (0, 5))]
+)
+def test_images_without_pixels_are_refused(runs: Runs, image: object) -> None:
+    with pytest.raises(DataError, match="has no pixels"):
+        bne.load(runs["deepall"], "cpu").predict(image)
 
 
 @pytest.mark.parametrize("abstain", [-0.1, 1.5, float("nan")])

@@ -14,6 +14,7 @@ from bne.errors import SettingsError
 from tests.cli.command import full_disk
 
 Runs = dict[str, Path]
+LIKE = {"file": "", "class": ""}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,8 @@ def test_every_kind_of_file_holds_the_same(
     order = sorted(range(12), key=lambda n: made[n]["class"] is not None)
     made = [made[n] for n in order]
     for name in ("a.csv", "a.jsonl", "a.parquet"):
-        with rows.file_writer(tmp_path / name) as write:
+        like = rows.row_like(answers.model, rows.COLUMNS, 2)
+        with rows.file_writer(tmp_path / name, like) as write:
             for start in range(0, 12, 4):
                 write(made[start : start + 4])
             assert not (tmp_path / name).exists()
@@ -51,6 +53,24 @@ def test_every_kind_of_file_holds_the_same(
     assert one["nearest"] == ("art" if nearer else "sketch")
 
 
+@pytest.mark.parametrize("method", ["bne", "deepall"])
+def test_a_table_without_rows_has_its_columns(runs: Runs, method: str, tmp_path: Path) -> None:
+    model = bne.load(runs[method], "cpu")
+    columns = rows.choose_columns(model.info, None, 2)
+    like = rows.row_like(model.info, columns, 2)
+    image = next(runs["data"].glob("photo/*/*.png"))
+    (one,) = rows.rows([str(image)], model.predict(image), columns, 2)
+    for name in ("a.csv", "a.parquet"):
+        for made in ([], [one]):
+            with rows.file_writer(tmp_path / f"{len(made)}{name}", like) as write:
+                write(made)
+    assert (tmp_path / "0a.csv").read_text() == ",".join(rows.flat(one)) + "\n"
+    assert (tmp_path / "1a.csv").read_text().startswith((tmp_path / "0a.csv").read_text())
+    kinds = {n: parquet.read_table(tmp_path / f"{n}a.parquet").schema for n in (0, 1)}
+    assert kinds[0].names == list(rows.flat(one))
+    assert kinds[0] == kinds[1]
+
+
 def test_a_failure_leaves_no_file(answers: Answers, tmp_path: Path) -> None:
     def interrupted():
         yield from rows.rows(["a.png"] * 12, answers, ["class"])
@@ -58,7 +78,7 @@ def test_a_failure_leaves_no_file(answers: Answers, tmp_path: Path) -> None:
 
     for name in ("a.csv", "a.jsonl", "a.parquet"):
         (tmp_path / name).write_text("before")
-        with pytest.raises(KeyboardInterrupt), rows.file_writer(tmp_path / name) as write:
+        with pytest.raises(KeyboardInterrupt), rows.file_writer(tmp_path / name, LIKE) as write:
             write(interrupted())
         assert (tmp_path / name).read_text() == "before"
     assert len(list(tmp_path.iterdir())) == 3
@@ -68,7 +88,7 @@ def test_a_failure_leaves_no_file(answers: Answers, tmp_path: Path) -> None:
 def test_a_full_disk_names_the_file(answers: Answers, name: str, tmp_path: Path) -> None:
     made = rows.rows(["a.png"] * 12, answers, ["class"])
     file = tmp_path / "new" / name
-    with pytest.raises(OSError) as caught, full_disk(), rows.file_writer(file) as write:  # noqa: PT011
+    with pytest.raises(OSError) as caught, full_disk(), rows.file_writer(file, LIKE) as write:  # noqa: PT011
         write(made)
     assert caught.value.filename == str(file)
     assert not list(file.parent.iterdir())
@@ -97,6 +117,8 @@ def test_columns_that_a_model_cannot_fill_are_refused(runs: Runs) -> None:
     models = {name: bne.load(runs[name], "cpu").info for name in ("bne", "deepall", "dnet")}
     assert "distances" not in rows.choose_columns(models["bne"], None, 1)
     assert rows.choose_columns(models["bne"], ["distances"], 1) == ("distances",)
+    assert rows.choose_columns(models["bne"], ["file", "class"], 1) == ("class",)
+    assert rows.choose_columns(models["bne"], ["file"], 1) == ()
     assert rows.choose_columns(models["deepall"], None, 2) == ("class", "probability", "top")
     centre = replace(models["bne"], mix="centre")
     assert rows.choose_columns(centre, None, 1) == ("class", "probability")

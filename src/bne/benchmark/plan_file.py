@@ -39,6 +39,7 @@ def write_plan(file: Path, items: Sequence[Item], without: Sequence[str] = ()) -
         }
         for item in items
     ]
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps({"without": list(without), "runs": runs}, indent=1) + "\n")
 
 

@@ -104,9 +104,9 @@ def connected(address: str | None) -> Iterator[Any]:
             log_to_driver=False,
             logging_level=logging.ERROR,
         )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # Ray raises bare ones too, such as where it starts too slowly
         place = f"--ray-address {address}" if address else "A local Ray"
-        reason = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0].removesuffix(".")
         raise SettingsError(f"{place}: no Ray cluster can be used ({reason}).") from error
     finally:
         signal.signal(signal.SIGTERM, handler)  # Ray's own would end us before runs are saved

@@ -186,8 +186,9 @@ def evaluate(
         measures = _measure(seen, chances, specificity, place, drawn, tell)
     counts = {} if drawn is None else {d: len(set(drawn[r])) for d, r in seen.rows().items()}
     if scores is not None:
-        with rows.file_writer(scores) as write:
-            write(_rows(seen, chances, prepared))
+        told = _rows(seen, chances, prepared)
+        with rows.file_writer(scores, told[0]) as write:
+            write(told)
     if as_json:
         plain = {
             domain: {

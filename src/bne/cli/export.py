@@ -66,7 +66,7 @@ def export(
     from bne.data.sources import open_images
     from bne.words import readable_size
 
-    common.check_file(file, "FILE")
+    common.check_file(file, "FILE", model)
     named = format or FORMATS.get(file.suffix.lower())
     if named is None:
         raise SettingsError(f"FILE {file}: end the name in .onnx or .pt2, or give --format.")

@@ -144,11 +144,11 @@ def predict(
         told = _on_ray(job, pictures, ray_address)
     else:
         told = None
-    unreadable = 0
+    unreadable, like = 0, rows.row_like(known, wanted, top)
     pooling = [Phase("Pooling", len(pictures))] if one_domain else []
     phases = [*pooling, Phase("Predicting", len(pictures))]
     with (
-        rows.file_writer(out) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
+        rows.file_writer(out, like) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
         progress(*phases, console=console) as advance,
     ):
         if told is None:

@@ -155,11 +155,13 @@ def resized(image: Picture, name: str, way: Way) -> NDArray[np.uint8]:
     """(size, size, channels) from an image that was read.
 
     Raises:
-        DataError: It has another number of channels, or no known range.
+        DataError: It has no pixels, another number of channels, or no known range.
     """
     import numpy as np
     from PIL import Image
 
+    if not math.prod(image.array.shape if isinstance(image, Values) else image.size):
+        raise DataError(f"{name}: the image has no pixels; give one that has.")
     planes = [as_rgb(image, way.window)] if way.channels == 3 else []
     if way.channels == 1:
         planes = [as_rgb(image, way.window).convert("L")]

@@ -146,11 +146,12 @@ def _predict(given: argparse.Namespace) -> int:
     names = sys.stdin if NAMES in given.images else ()
     pictures = find_pictures(given.images, names, given.column)
     engine = OnnxEngine.load(given.model)
-    wanted = given.columns.split(",") if given.columns else None
+    wanted = [name.strip() for name in given.columns.split(",")] if given.columns else None
     columns = rows.choose_columns(engine.model, wanted, given.top)
     unreadable = 0
+    like = rows.row_like(engine.model, columns, given.top)
     with (
-        rows.file_writer(given.out) if given.out else nullcontext(rows.json_lines(sys.stdout))
+        rows.file_writer(given.out, like) if given.out else nullcontext(rows.json_lines(sys.stdout))
     ) as write:
         for part in predict(engine, engine.model, pictures, abstain=given.abstain):
             for problem in part.problems:

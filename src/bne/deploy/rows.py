@@ -7,6 +7,9 @@ import json
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
+import numpy as np
+
+from bne.deploy.answers import Answers, Seen
 from bne.errors import SettingsError, did_you_mean, require
 from bne.training.files import named
 
@@ -14,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from bne.deploy.answers import Answers
     from bne.deploy.manifest import Manifest
 
     Row = dict[str, Any]
@@ -46,6 +48,8 @@ def choose_columns(
         has = [name for name in has if name not in ("unusual", "distances")]
     if (one_domain or not model.calibration.percentiles) and "unusual" in has:
         has.remove("unusual")
+    if wanted is not None:
+        wanted = [name for name in wanted if name != "file"]  # which every row has
     for name in wanted or ():
         if name not in COLUMNS:
             raise SettingsError(f"--columns {name}: {did_you_mean(name, COLUMNS)}.")
@@ -59,7 +63,7 @@ def choose_columns(
                 if one_domain:
                     reason = "images taken as one domain are not compared with single ones"
             raise SettingsError(f"--columns {name}: {reason}.")
-    if wanted:
+    if wanted is not None:
         return tuple(wanted)
     plain = {"distances"} | (set() if top > 1 else {"top"})
     if model.mix == "centre":
@@ -90,6 +94,15 @@ def rows(names: Sequence[str], answers: Answers, columns: Sequence[str], top: in
     return [dict(zip(values, own, strict=True)) for own in zip(*values.values(), strict=True)]
 
 
+def row_like(model: Manifest, columns: Sequence[str], top: int = 1) -> Row:
+    """A row of no image, with the columns and kinds that all rows of a model have."""
+    places = np.zeros((1, len(model.branches))) if model.branches else None
+    (row,) = rows(
+        [""], Answers(model, Seen(np.zeros((1, len(model.classes))), places, places)), columns, top
+    )
+    return row
+
+
 def flat(row: Row) -> Row:
     """A row without lists and groups: `class_2` and `probability_2`, `weight_art`."""
     found: Row = {}
@@ -114,8 +127,12 @@ def json_lines(file: TextIO) -> Write:
 
 
 @contextmanager
-def file_writer(path: Path) -> Iterator[Write]:
+def file_writer(path: Path, like: Row) -> Iterator[Write]:
     """A context that writes rows to a .csv, .jsonl or .parquet file, as a whole or not at all.
+
+    Args:
+        path: of the file.
+        like: a row with the columns and kinds of all, which a table has even if no row follows.
 
     Raises:
         SettingsError: The file's ending is another.
@@ -127,7 +144,7 @@ def file_writer(path: Path) -> Iterator[Write]:
     try:
         with named(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            with writers[path.suffix.lower()](partial) as write:
+            with writers[path.suffix.lower()](partial, flat(like)) as write:
                 yield write
             partial.replace(path)
     finally:
@@ -149,40 +166,32 @@ def check_suffix(path: Path, option: str = "--out") -> None:
 
 
 @contextmanager
-def _json_writer(path: Path) -> Iterator[Write]:
+def _json_writer(path: Path, _: Row) -> Iterator[Write]:
     with path.open("w", encoding="utf-8") as file:
         yield json_lines(file)
 
 
 @contextmanager
-def _csv_writer(path: Path) -> Iterator[Write]:
+def _csv_writer(path: Path, like: Row) -> Iterator[Write]:
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)
-        header: list[str] = []
+        table.writerow(like)
 
         def write(own: Sequence[Row]) -> None:
-            for row in map(flat, own):
-                if not header:
-                    header.extend(row)
-                    table.writerow(header)
-                table.writerow(row.values())
+            table.writerows(row.values() for row in map(flat, own))
 
         yield write
 
 
 @contextmanager
-def _parquet_writer(path: Path) -> Iterator[Write]:
+def _parquet_writer(path: Path, like: Row) -> Iterator[Write]:
     arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
     waiting: list[Row] = []
-    open_writer: list[Any] = []
+    schema = arrow.Table.from_pylist([like]).schema
+    writer = parquet.ParquetWriter(path, schema)
 
     def flush() -> None:
-        table = arrow.Table.from_pylist(waiting)
-        if not open_writer:
-            # Columns of texts stay such if the first images were all left open.
-            kinds = [arrow.field(f.name, _kind(arrow, f.name, f.type)) for f in table.schema]
-            open_writer.append(parquet.ParquetWriter(path, arrow.schema(kinds)))
-        open_writer[0].write_table(table.cast(open_writer[0].schema))
+        writer.write_table(arrow.Table.from_pylist(waiting, schema))
         waiting.clear()
 
     def write(own: Sequence[Row]) -> None:
@@ -192,15 +201,10 @@ def _parquet_writer(path: Path) -> Iterator[Write]:
 
     try:
         yield write
-        if waiting or not open_writer:
+        if waiting:
             flush()
     finally:
-        for writer in open_writer:
-            writer.close()
-
-
-def _kind(arrow: Any, name: str, kind: Any) -> Any:
-    return arrow.string() if name in ("file", "class", "nearest") else kind
+        writer.close()
 
 
 class Table:

@@ -86,6 +86,7 @@ def write_page(
         pictures,
         looks(nearest, nearest),
     )
+    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, render("monitor", content))
 
 

@@ -83,7 +83,7 @@ def check_writable(path: Path, option: str) -> None:
 def check_file(file: Path, option: str, *read: str | Path) -> None:
     """Finds what would keep a file from being written, before anything is done.
 
-    Its folder is made if it is not there.
+    Nothing is made yet, so that a command which fails later leaves no empty folder.
 
     Raises:
         SettingsError: It is a folder or a device, cannot be written, or is one of those to `read`.
@@ -94,7 +94,6 @@ def check_file(file: Path, option: str, *read: str | Path) -> None:
     if file.exists() and any(Path(one).exists() and file.samefile(one) for one in read):
         raise SettingsError(f"{option} {file} is a file to read; name another.")
     check_writable(file, option)
-    file.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
