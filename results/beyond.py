@@ -64,7 +64,7 @@ def most(row: str) -> float:
     return (Points if row.startswith("Points") else Method).most_lean
 
 
-SCORED = {"pacs": "modes", "office_caltech": "modes-office_caltech"}
+SCORED = {"pacs": "modes", "office_caltech": "modes-office_caltech", "digits": "modes-digits"}
 """The files of what `leaning.py` has recorded."""
 MODES = {
     "logits": ("the mixture of all K branches", "`--mix logits`", "K + 1"),
@@ -330,6 +330,8 @@ def changes(file: str) -> dict[str, dict[str, dict[str, list[float]]]]:
     for line in mode_lines(file).values():
         if line["images"] != "held-out" or line["mode"] not in ("plain", OWN.get(_name(line))):
             continue
+        if _name(line) not in NAMES.values():
+            continue  # its share is learned, and not among these
         run = (_name(line), "+".join(line["target"]), line["seed"])
         if line["change"] == AS_THEY_ARE:
             chosen[run] = choose_share(_joined(line, line), most(_name(line)))
@@ -421,7 +423,7 @@ AS_THEY_ARE = "as they are"
 
 
 def _name(line: Mapping[str, Any]) -> str:
-    return NAMES[line["method"]]
+    return NAMES.get(line["method"], line["method"])
 
 
 def _key(line: Mapping[str, Any]) -> tuple[str, str, int, str, str, str]:

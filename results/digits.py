@@ -1,10 +1,12 @@
 """Trains on the demo's digits and scores every run at every share, by mixture and by one pass.
 
-python results/digits.py --seeds 3 --out results/beyond/digits.jsonl
+python results/digits.py --seeds 3 --out results/beyond/digits.jsonl \
+    --changes results/beyond/modes-digits.jsonl
 python results/digits.py --seeds 3 --unseen 2 --out results/beyond/digits-pairs.jsonl
 
 With `--unseen 2` every pair of domains is left out in turn: what either says of the share to lean
-by counts for the other, which saw nothing of it.
+by counts for the other, which saw nothing of it. With `--changes` held-out images of the known
+domains are scored in another light too, as `leaning.py` does for kept models.
 """
 
 from __future__ import annotations
@@ -16,32 +18,57 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+from leaning import CHANGES, counts, modes, right_answers
 
 from bne.core.ensemble import DomainEnsemble
 from bne.data.decoding import usable_cores
 from bne.demo.digits import load
-from bne.demo.experiment import Settings, fit, score
+from bne.demo.experiment import Settings, fit, held_out_of, score
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bne.data.cache import PreparedImages
+    from bne.data.transform import EvalTransform
+    from bne.methods import Method
 
 METHODS = ("DeepAll", "BNE", "Points", "Points, learned", "Points without domains")
 
 
-def lines(unseen: tuple[str, ...], seed: int, name: str) -> list[dict[str, object]]:
-    """One run, in each of its modes."""
+def lines(
+    unseen: tuple[str, ...], seed: int, name: str
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """One run: in each of its modes, and in its own mode on changed images."""
     torch.set_num_threads(1)
     prepared = load(seed=1)
     method, transform = fit(prepared, unseen, seed, name, Settings())
     net, found = method.eval().net, []
+    about = {"method": name, "target": unseen, "seed": seed}
+    light = [{**about, **line} for line in in_another_light(method, transform, prepared, unseen)]
     mixes = isinstance(net, DomainEnsemble) and len(net.domains) > 1
     for mode in ("logits", "centre") if mixes else ("plain",):
         if isinstance(net, DomainEnsemble) and mixes:
             net.mix = mode  # type: ignore[assignment]
-        scored = score(method, transform, prepared, unseen)
-        about = {"method": name, "target": unseen, "seed": seed, "mode": mode}
+        scored = [asdict(one) for one in score(method, transform, prepared, unseen)]
         learned = method.learned_lean
-        found.append({**about, "learned": learned, "leaning": [asdict(one) for one in scored]})
-    return found
+        found.append({**about, "mode": mode, "learned": learned, "leaning": scored})
+    return found, light
+
+
+def in_another_light(
+    method: Method, transform: EvalTransform, prepared: PreparedImages, unseen: tuple[str, ...]
+) -> Iterator[dict[str, Any]]:
+    """What a method says of held-out images of the domains it knows, under every change."""
+    known = [domain for domain in prepared.images.domains if domain not in unseen]
+    numbers = torch.tensor([n for domain in known for n in held_out_of(prepared, domain)])
+    pixels, labels = prepared.pixels[numbers].permute(0, 3, 1, 2), prepared.labels[numbers]
+    mode = next(modes(method))
+    for name, change in CHANGES.items():
+        right = right_answers(method, transform, change(pixels), labels)
+        yield {"mode": mode, "images": "held-out", "change": name, **counts(right)}
 
 
 def main() -> None:
@@ -50,6 +77,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--unseen", type=int, default=1, help="domains left out of a run")
     parser.add_argument("--out", type=Path, required=True, help="a .jsonl file to add to")
+    parser.add_argument("--changes", type=Path, help="one for held-out images in another light")
     options = parser.parse_args()
     domains = load(seed=1).images.domains
     unseen = itertools.combinations(domains, options.unseen)
@@ -57,8 +85,10 @@ def main() -> None:
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(usable_cores(), mp_context=spawn) as workers:
         for found in workers.map(lines, *zip(*runs, strict=True)):
-            with options.out.open("a", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in found)
+            for path, own in zip((options.out, options.changes), found, strict=True):
+                if path:
+                    with path.open("a", encoding="utf-8") as file:
+                        file.writelines(json.dumps(line) + "\n" for line in own)
 
 
 if __name__ == "__main__":

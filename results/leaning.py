@@ -94,6 +94,13 @@ def right_answers(method: Method, transform: EvalTransform, images: Tensor, labe
     return torch.stack(rows)
 
 
+def counts(right: Tensor) -> dict[str, Any]:
+    """What a line tells of right answers, (shares, N): how many there are, and against share 0."""
+    found = {"correct": right, "gained": right & ~right[0], "lost": right[0] & ~right}
+    sums = {name: own.sum(1).tolist() for name, own in found.items()}
+    return {"count": right.shape[1], "shares": SHARES, **sums}
+
+
 def score(run: Path, data: Path, device: str, cache: Path | None) -> list[dict[str, Any]]:
     """All lines of one run's model."""
     training = read_training(run)
@@ -121,12 +128,8 @@ def score(run: Path, data: Path, device: str, cache: Path | None) -> list[dict[s
                 if number and name != "as they are":  # one mode tells what changes do
                     continue
                 found = [right_answers(method, transform, *batch) for batch in shown]
-                right = torch.cat(found, 1)
-                counts = right, right & ~right[0], right[0] & ~right
-                correct, gained, lost = (count.sum(1).tolist() for count in counts)
-                told = {"mode": mode, "images": kind, "change": name, "count": right.shape[1]}
-                shares = {"shares": SHARES, "correct": correct, "gained": gained, "lost": lost}
-                lines.append({**about, **told, **shares})
+                told = {"mode": mode, "images": kind, "change": name}
+                lines.append({**about, **told, **counts(torch.cat(found, 1))})
     return lines
 
 

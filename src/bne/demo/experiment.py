@@ -207,7 +207,7 @@ def score(
     """Scores a trained method, in evaluation mode, at all shares."""
     images, shares = prepared.images, shares_of(method)
     sources = [domain for domain in images.domains if domain not in unseen]
-    held_out = [number for domain in sources for number in _held_out(prepared, domain)]
+    held_out = [number for domain in sources for number in held_out_of(prepared, domain)]
     groups = {"held-out": held_out, **{domain: images.indices_of([domain]) for domain in unseen}}
     right = {
         kind: _right(method, shares.values(), transform, prepared, torch.tensor(numbers))
@@ -241,7 +241,7 @@ def _leaning(right: dict[str, Tensor], place: int, share: Share) -> Leaning:
     return Leaning(share, held_out, unseen, gained, lost)
 
 
-def _held_out(prepared: PreparedImages, domain: str) -> list[int]:
+def held_out_of(prepared: PreparedImages, domain: str) -> list[int]:
     """A tenth of a domain's images, which are sorted by class."""
     return prepared.images.indices_of([domain])[HELD_OUT // 2 :: HELD_OUT]
 
@@ -254,7 +254,7 @@ def fit(
     sources = {}
     for domain in images.domains:
         if domain not in unseen:
-            held_out = set(_held_out(prepared, domain))
+            held_out = set(held_out_of(prepared, domain))
             sources[domain] = [n for n in images.indices_of([domain]) if n not in held_out]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
