@@ -50,7 +50,7 @@ def test_windows_are_told_in_the_order_of_time(folder: Path) -> None:
     said = bne("monitor", *words, "--fail", code=4)
     assert said.err == ""
     assert said.out.count("ALARM") == 2
-    assert "image 49 (2027-01-17 08:00) on" in said.out
+    assert "at image 49 (2027-01-17 08:00):" in said.out
 
 
 def test_windows_may_mix_known_domains_if_one_says_so(runs: Runs, here: Path) -> None:

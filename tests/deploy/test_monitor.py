@@ -92,7 +92,7 @@ def test_a_shifted_window_alarms_and_names_what_is_nearest(known) -> None:
     assert state.since.first == 640
     assert state.window.nearest == "photo"
     assert state.window.farther == pytest.approx(np.exp(1.5), rel=0.3)
-    assert "image 641 on" in summary(state, state.tested)
+    assert "at image 641:" in summary(state, state.tested)
     state = watch.take(answers(known, vectors("sketch", 64, rng)))
     assert not state.alarm
 

@@ -392,11 +392,11 @@ def summary(state: State, windows: Sequence[Window]) -> str:
     far = "" if first.farther is None else f", {first.farther:.1f} times as far away as usual"
     alarms = sum(own.alarm for own in windows)
     which = "all alarm" if 1 < alarms == len(windows) else f"{alarms} alarm{'s' * (alarms == 1)}"
-    last = "the last window too" if state.alarm else "the last window no longer"
-    now = "" if alarms == len(windows) else f", {last}"
+    last = ", also the last" if state.alarm else ", but not the last"
+    told = which if alarms == len(windows) else which + last
     return (
-        f"{seen}: {which}, the first from image {first.first + 1}{when} on{now}. Its images seem "
-        f"to come from a domain not known; the nearest known domain is {first.nearest}{far}."
+        f"{seen}: {told}. The first begins at image {first.first + 1}{when}: its images seem to "
+        f"come from a domain not known; the nearest known one is {first.nearest}{far}."
     )
 
 
