@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from scipy.stats import t
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "watch.md"
 TARGETS = {"art_painting": "art", "cartoon": "cartoon", "photo": "photo", "sketch": "sketch"}
 OURS, VERSION = "bne monitor", 4
+FULL, SMALL = 224, 96  # pixels of images: networks trained in full, and on a CPU
 WAYS = {
     "before": "as it was trained",
     "enrolled": "enrolled",
@@ -37,7 +38,8 @@ def main() -> None:
 
 def page(text: str) -> str:
     """docs/watch.md with its tables."""
-    return filled(filled(text, "drift", drift()), "enrolled", enrolled())
+    text = filled(filled(text, "drift", drift()), "mixtures", mixtures())
+    return filled(text, "enrolled", enrolled())
 
 
 def filled(text: str, name: str, rows: Iterable[str]) -> str:
@@ -64,22 +66,49 @@ def drift() -> Iterable[str]:
     yield f"| --- | ---: | ---: | ---: |{' ---: |' * (len(TARGETS) + 1)}"
     found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
     for line in lines("drift"):
-        if line.get("version") == VERSION:
+        if (line.get("version"), line.get("pixels")) == (VERSION, FULL):
             found[line["size"], line["test"]].append(line)
-    for (size, test), own in sorted(found.items(), key=lambda o: (o[0][0], o[0][1] != OURS)):
-        shares = [n / line["windows"] for line in own for n in line["false_alarms"].values()]
-        mean, count = fmean(shares), len(shares)
-        half = t.ppf(0.975, count - 1) * stdev(shares) / count**0.5
-        most = max(mean + half, fmean(end for line in own for _, end in line["interval"].values()))
-        alarms = [
-            f"{100 * mean:.1f} % ({100 * max(0, mean - half):.1f}–{100 * most:.1f})",
-            f"{sum(share > 0.01 for share in shares)} of {count}",
-        ]
+    for (size, test), own in sorted(found.items(), key=_ours_first):
+        alarms = _false_alarms(own)
         took = f"{1000 * fmean(line['seconds'] for line in own):.1f}"
         for key, label in (("detected", test), ("detected_equal", f"{test}, at 1 %")):
             detected = [_share(key, own, target) for target in TARGETS]
             yield f"| {' | '.join((label, str(size), *alarms, *detected, took))} |"
             alarms, took = ["1.0 %", ""], ""
+
+
+def mixtures() -> Iterable[str]:
+    """By test and size: false alarms on one known domain and on two, and what is detected."""
+    names = " | ".join(TARGETS.values())
+    yield f"| test | images | one domain | domains above 1 % | two domains | {names} |"
+    yield f"| --- | ---: | ---: | ---: | ---: |{' ---: |' * len(TARGETS)}"
+    found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in lines("drift"):
+        if (line.get("version"), line.get("pixels")) == (VERSION, SMALL):
+            found[line["size"], line["test"]].append(line)
+    for (size, test), own in sorted(found.items(), key=_ours_first):
+        mixed = [line for line in own if line["mixed"]]
+        two = [100 * line["mixed_alarms"] / line["mixed"] for line in mixed]
+        shown = f"{fmean(two):.1f} %" if two else "–"
+        detected = [_share("detected", own, target) for target in TARGETS]
+        yield f"| {' | '.join((test, str(size), *_false_alarms(own), shown, *detected))} |"
+
+
+def _ours_first(one: tuple[tuple[int, str], object]) -> tuple[int, bool]:
+    size, test = one[0]
+    return size, not test.startswith(OURS)
+
+
+def _false_alarms(found: Sequence[dict[str, Any]]) -> list[str]:
+    """Of windows of one known domain: their share, and how many domains have more than 1 %."""
+    shares = [n / line["windows"] for line in found for n in line["false_alarms"].values()]
+    mean, count = fmean(shares), len(shares)
+    half = t.ppf(0.975, count - 1) * stdev(shares) / count**0.5
+    most = max(mean + half, fmean(end for line in found for _, end in line["interval"].values()))
+    return [
+        f"{100 * mean:.1f} % ({100 * max(0, mean - half):.1f}–{100 * most:.1f})",
+        f"{sum(share > 0.01 for share in shares)} of {count}",
+    ]
 
 
 def _share(key: str, found: Iterable[dict[str, Any]], target: str) -> str:

@@ -138,9 +138,19 @@ def test_the_tables_of_watching_are_what_the_records_give() -> None:
             one[kind] / one["windows"]
             for one in lines
             if (one["test"], one["size"], one["target"]) == (test, size, "photo")
-            and one.get("version") == 4
+            and (one.get("version"), one.get("pixels")) == (4, 224)
         ]
         assert row.split(" | ")[6] == f"{100 * fmean(shares):.1f}"
+    table = text.partition("<!-- mixtures -->")[2].partition("<!-- /")[0]
+    for test in ("bne monitor", "bne monitor --mixed"):
+        (row,) = re.findall(rf"^\| {test} \| 64 \|.*", table, re.MULTILINE)
+        own = [one for one in lines if (one["test"], one["size"]) == (test, 64)
+               and (one.get("version"), one.get("pixels")) == (4, 96)]  # fmt: skip
+        mixed = fmean(one["mixed_alarms"] / one["mixed"] for one in own)
+        art = fmean(
+            one["detected"] / one["windows"] for one in own if one["target"] == "art_painting"
+        )
+        assert row.split(" | ")[4:6] == [f"{100 * mixed:.1f} %", f"{100 * art:.1f}"]
 
 
 def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
@@ -224,12 +234,16 @@ def test_what_domains_add_on_random_styles() -> None:
         assert cell.strip() == f"{fmean(own):.1f}"
 
 
-def test_photographs_in_another_light() -> None:
-    lines = [json.loads(line) for line in (FOLDER / "modes-office_caltech.jsonl").open()]
+@pytest.mark.parametrize(
+    ("file", "method", "place"),
+    [("office_caltech", "deepall", (1, 1)), ("digits", "DeepAll", (2, 0))],
+)
+def test_images_in_another_light(file: str, method: str, place: tuple[int, int]) -> None:
     plain = [
         100 * line["correct"][0] / line["count"]
-        for line in lines
-        if (line["method"], line["change"]) == ("deepall", "noise of 25")
+        for line in map(json.loads, (FOLDER / f"modes-{file}.jsonl").open())
+        if (line["method"], line["change"]) == (method, "noise of 25")
     ]
     rows = re.findall(r"^\| noise of 25 \|(.*)\|$", PAGE, re.MULTILINE)
-    assert rows[1].split("|")[1].split()[0] == f"{fmean(plain):.1f}"
+    table, column = place
+    assert rows[table].split("|")[column].split()[0] == f"{fmean(plain):.1f}"
