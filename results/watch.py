@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from scipy.stats import t
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "docs" / "watch.md"
@@ -55,6 +55,16 @@ def lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def windows(pixels: int) -> Iterator[tuple[int, str, list[dict[str, Any]]]]:
+    """Lines of drift on networks of such images, by size of windows and test, ours first."""
+    found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
+    for line in lines("drift"):
+        if (line.get("version"), line.get("pixels")) == (VERSION, pixels):
+            found[line["size"], line["test"]].append(line)
+    for size, test in sorted(found, key=lambda one: (one[0], not one[1].startswith(OURS))):
+        yield size, test, found[size, test]
+
+
 def drift() -> Iterable[str]:
     """By test and size of windows: false alarms, what is detected, and time.
 
@@ -64,11 +74,7 @@ def drift() -> Iterable[str]:
     names = " | ".join(TARGETS.values())
     yield f"| test | images | false alarms | domains above 1 % | {names} | ms |"
     yield f"| --- | ---: | ---: | ---: |{' ---: |' * (len(TARGETS) + 1)}"
-    found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in lines("drift"):
-        if (line.get("version"), line.get("pixels")) == (VERSION, FULL):
-            found[line["size"], line["test"]].append(line)
-    for (size, test), own in sorted(found.items(), key=_ours_first):
+    for size, test, own in windows(FULL):
         alarms = _false_alarms(own)
         took = f"{1000 * fmean(line['seconds'] for line in own):.1f}"
         for key, label in (("detected", test), ("detected_equal", f"{test}, at 1 %")):
@@ -82,21 +88,12 @@ def mixtures() -> Iterable[str]:
     names = " | ".join(TARGETS.values())
     yield f"| test | images | one domain | domains above 1 % | two domains | {names} |"
     yield f"| --- | ---: | ---: | ---: | ---: |{' ---: |' * len(TARGETS)}"
-    found: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
-    for line in lines("drift"):
-        if (line.get("version"), line.get("pixels")) == (VERSION, SMALL):
-            found[line["size"], line["test"]].append(line)
-    for (size, test), own in sorted(found.items(), key=_ours_first):
+    for size, test, own in windows(SMALL):
         mixed = [line for line in own if line["mixed"]]
         two = [100 * line["mixed_alarms"] / line["mixed"] for line in mixed]
         shown = f"{fmean(two):.1f} %" if two else "–"
         detected = [_share("detected", own, target) for target in TARGETS]
         yield f"| {' | '.join((test, str(size), *_false_alarms(own), shown, *detected))} |"
-
-
-def _ours_first(one: tuple[tuple[int, str], object]) -> tuple[int, bool]:
-    size, test = one[0]
-    return size, not test.startswith(OURS)
 
 
 def _false_alarms(found: Sequence[dict[str, Any]]) -> list[str]:
