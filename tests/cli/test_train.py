@@ -25,7 +25,7 @@ from tests.cli.command import bne, refusal
 from tests.pictures import write_pictures
 
 PACKAGE = f"{Path(cli.__file__).parents[1]}{os.sep}"
-FILES, FILES_OF_A_STEP = 65, 14
+FILES, FILES_OF_A_STEP = 66, 14
 SMALL = (
     *("--set", "backbone=small_cnn", "--set", "weights=null", "--set", "resize=32"),
     *("--set", "per_domain=4", "--set", "epoch=2"),
