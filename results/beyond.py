@@ -143,6 +143,7 @@ def page() -> str:
         small=small_maps(),
         speed=speed(),
         styles=styles(),
+        longer=longer(),
         held_out_images=sorted(
             sum(score.images for score in found[0].validation.values())
             for found in runs("office_caltech").values()
@@ -159,7 +160,7 @@ def runs(name: str) -> dict[Run, Sequence[Leaning]]:
     if name == "digits":
         return {
             (line["method"], *line["target"], line["seed"]): _leanings(line["leaning"])
-            for line in lines("digits")
+            for line in digit_lines("digits")
             if line["mode"] in ("plain", OWN.get(line["method"]))
         }
     records = read(RECORDS / f"{name}.jsonl")
@@ -182,7 +183,7 @@ def _leanings(plain: Iterable[Mapping[str, Any]]) -> Sequence[Leaning]:
 def pairs(name: str) -> Iterator[tuple[str, Sequence[str], int, Sequence[Leaning]]]:
     """Runs that leave two domains out: their row, these domains, the seed, and their scores."""
     if name == "digits":
-        for line in lines("digits-pairs"):
+        for line in digit_lines("digits-pairs"):
             if line["mode"] in ("plain", OWN.get(line["method"])):
                 yield line["method"], line["target"], line["seed"], _leanings(line["leaning"])
         return
@@ -295,6 +296,29 @@ def lines(name: str) -> list[dict[str, Any]]:
     """What `leaning.py` or `digits.py` has recorded."""
     file = RECORDS / f"{name}.jsonl"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+STEPS = 1000
+"""How long the digits' networks are trained; shorter runs are there to compare with."""
+
+
+def digit_lines(name: str, steps: int = STEPS) -> list[dict[str, Any]]:
+    """What `digits.py` has recorded of networks that were trained for so many steps."""
+    return [line for line in lines(name) if line.get("steps", 300) == steps]
+
+
+def longer() -> dict[str, dict[int, float]]:
+    """The digits, by method and steps: accuracy on domains left out in pairs, without leaning."""
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    for steps in (300, STEPS):
+        right: dict[str, list[float]] = defaultdict(list)
+        for line in digit_lines("digits-pairs", steps):
+            if line["mode"] in ("plain", OWN.get(line["method"])):
+                (zero,) = (one for one in _leanings(line["leaning"]) if one.share == 0)
+                right[line["method"]] += [score.accuracy for score in zero.target.values()]
+        for method, own in right.items():
+            found[method][steps] = fmean(own)
+    return found
 
 
 def mode_lines(file: str) -> dict[Any, dict[str, Any]]:
