@@ -19,11 +19,10 @@ def drift() -> Any:
 @pytest.fixture(scope="module")
 def looks() -> Any:
     """Features of two domains, 60 and 45 images of each, and of 32 others."""
-    draw = np.random.default_rng(0)
-    features = draw.normal(size=(137, 12)).round()  # many are equal
-    features[60:105] += 0.4
-    features[105:] += 1
-    return SimpleNamespace(features=features)
+    features = np.random.default_rng(0).normal(size=(137, 12))
+    features[60:105] -= 0.4
+    features[105:] -= 1
+    return SimpleNamespace(features=features.round())  # many are equal
 
 
 HALVES = {"art": np.arange(60), "photo": np.arange(60, 105)}
