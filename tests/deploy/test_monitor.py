@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -151,6 +153,23 @@ def test_a_mixture_is_tested_part_by_part(known) -> None:
     found, parts = mixture_p_value({"art": domains["art"]}, window)
     assert found == pytest.approx(domains["art"].window_p_value(window))
     assert parts == {"art": 16}
+
+
+def test_the_first_window_loads_nothing() -> None:
+    """A server would answer nobody meanwhile."""
+    code = """
+import sys
+import numpy as np
+from bne.deploy.monitor import known_domains, mixture_p_value
+draw = np.random.default_rng(0)
+known = known_domains({"art": draw.normal(size=(60, 3)), "photo": draw.normal(size=(60, 3))})
+before = {*sys.modules}
+known["art"].window_p_value(draw.normal(size=(64, 3)))
+mixture_p_value(known, draw.normal(size=(64, 3)))
+print(*{*sys.modules} - before)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
 
 
 def test_a_window_may_come_in_any_parts(known) -> None:

@@ -405,7 +405,8 @@ def test_a_model_that_cannot_answer_replaces_none(runs: Runs, tmp_path: Path) ->
     model, file = bne.load(runs["bne"], "cpu"), tmp_path / "model.bne"
     model.save(file)
     told: list[object] = []
-    live = Live(file, "cpu", 1, changed=told.append)
+    live = Live(file, "cpu", 1)
+    live.changed = told.append
     unfit = {"branches": {"art": [0, 0]}, "images": []}  # of one of two domains
     write(file, model.engine.method, replace(model.info, map=unfit))
     live.refresh()

@@ -203,6 +203,20 @@ def test_nothing_of_a_bad_image_stays_in_memory(kept, monkeypatch: pytest.Monkey
         gc.enable()
 
 
+def test_nothing_of_what_is_answered_stays_in_memory(kept) -> None:
+    """Nor is a model kept, whose process would go on: threads that wait hold neither."""
+    model = loaded(Network())
+    works = [ask(kept, model, 1, 2, 3), ask(kept, model, 4)]
+    kept.wait(2)
+    rest = [weakref.ref(model), *map(weakref.ref, works)]
+    del model, works
+    kept.done.clear()
+    until = time.monotonic() + 5
+    while any(one() for one in rest) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not any(one() for one in rest)
+
+
 def test_what_nobody_waits_for_is_left_out(kept) -> None:
     network = Network()
     network.gate.clear()

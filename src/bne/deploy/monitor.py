@@ -67,13 +67,14 @@ class Known:
             share: that the square of each of its own vectors has in it.
             freedom: how many independent vectors tell it as well.
         """
-        from scipy.special import fdtri  # type: ignore[import-untyped]
+        # Here, since it takes a second: a server's first window would hold up all answers.
+        from scipy.stats import f  # type: ignore[import-untyped]
 
         # An axis that hardly varies must not decide by rounding.
         ridge = 1e-4 * np.trace(covariance) / self.axes + 1e-8
         self.precision = np.linalg.inv(covariance + ridge * np.eye(self.axes))
         self._learned = freedom
-        spread = self._hotelling(1) * fdtri(*self._freedom, CONFIDENCE)
+        spread = self._hotelling(1) * f.ppf(CONFIDENCE, *self._freedom)
         self.margin = float(np.sqrt(spread / self.images))
         self.scores = np.sort(self._left_out(share))
 
@@ -119,7 +120,7 @@ class Known:
 
     def window_p_value(self, vectors: Floats) -> float:
         """How probable a window of images of the domain, (m, P), is whose mean lies as far away."""
-        from scipy.stats import ncf  # type: ignore[import-untyped]
+        from scipy.stats import ncf
 
         mean = self.limited(vectors).mean(0, keepdims=True)
         statistic = len(vectors) * float(self.from_mean(mean)[0]) ** 2 / self._hotelling(1)

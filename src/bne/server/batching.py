@@ -166,6 +166,7 @@ class Batcher:
     def _decode_all(self) -> None:
         while task := self._encoded.get():
             self._decode(*task)
+            del task  # it would keep its images and their model in memory until others come
 
     def _decode(self, work: Work, number: int) -> None:
         image = work.images[number]
@@ -199,6 +200,7 @@ class Batcher:
     def _ask(self) -> None:
         while batch := self._take():
             self._asked.put((batch, self._begin(batch)))
+            del batch
         self._asked.put(None)
 
     def _take(self) -> Batch:
@@ -241,19 +243,22 @@ class Batcher:
 
     def _answer(self) -> None:
         while asked := self._asked.get():
-            batch, heard = asked
-            self._look(batch, heard)
-            finished = []
-            for work, _ in batch:
-                work.left -= 1
-                if not work.left:
-                    finished.append(work)
-            with self._changed:
-                self.pending -= len(batch)
-                self._looking -= 1
-                self._changed.notify()
-            if finished:
-                self._done(finished)
+            self._finish(*asked)
+            del asked
+
+    def _finish(self, batch: Batch, heard: Callable[[], Told]) -> None:
+        self._look(batch, heard)
+        finished = []
+        for work, _ in batch:
+            work.left -= 1
+            if not work.left:
+                finished.append(work)
+        with self._changed:
+            self.pending -= len(batch)
+            self._looking -= 1
+            self._changed.notify()
+        if finished:
+            self._done(finished)
 
     def _look(self, batch: Batch, heard: Callable[[], Told]) -> None:
         """Notes the answers of a batch; one that the network fails at spoils no other's."""

@@ -163,8 +163,11 @@ class Live:
         device: to compute on.
         threads: to compute with; by default one per core.
         mode: how the model answers, see `bne.deploy.classifier.set_mode`.
-        changed: told of every new model, or why there is none.
         load: what reads the file; `bne.server.apart.Apart` gives the network a process of its own.
+
+    Attributes:
+        model: that answers now.
+        changed: told of every new model, or why there is none.
 
     Raises:
         DataError: There is no model, or a damaged one.
@@ -177,7 +180,6 @@ class Live:
         device: str = "auto",
         threads: int | None = None,
         mode: Mapping[str, Any] | None = None,
-        changed: Callable[[Model | Exception], None] = lambda found: None,
         load: Callable[..., Model] = Loaded.of,
     ) -> None:
         self._path = path = Path(path)
@@ -186,7 +188,8 @@ class Live:
             if not self._path.is_file():
                 raise DataError(f"{path} has no {BUNDLE}; make a model file with bne bundle.")
         self._how: dict[str, Any] = {"device": device, "threads": threads, **(mode or {})}
-        self.changed, self._load = changed, load
+        self.changed: Callable[[Model | Exception], None] = lambda found: None
+        self._load = load
         self._stop = Event()
         self._stamp = self._look()
         self.model: Model = load(self._path, **self._how)

@@ -80,6 +80,7 @@ def run(server: Server, host: str, port: int, started: Callable[[str], None]) ->
     for decoder in ("PIL", "pydicom", "python_multipart"):
         warnings.filterwarnings("ignore", module=decoder)
         logging.getLogger(decoder).setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", module="<unknown>")  # arrays' headers, evaluated by NumPy
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
