@@ -34,9 +34,9 @@ def summary(setup: "Setup") -> str:
 
 def show_dry(setup: "Setup", as_json: bool) -> None:
     """Prints what would be searched, and how."""
-    runs, seconds = setup.expected()
     folds = {one.name: [fold.domain for fold in one.folds] for one in setup.questions}
     if as_json:
+        runs, seconds = setup.expected()
         space = {k: own.to_plain() for k, own in setup.start.space.dimensions.items()}
         shares = list(setup.start.space.shares)
         about = {"runs": runs, "seconds": seconds, "left_out": folds}
