@@ -9,13 +9,12 @@ Read are settings that have all four targets. For each target, accuracy on it is
 mean accuracy on held-out images of the sources in the same run, and with the mean over sources left
 out: the runs of two sources that saw nothing of the target. For settings of the paper's tables they
 are smaller and shorter, as in a search that has to be cheap. All figures are of the last epoch,
-leaning by nothing, mean over seeds.
+mean over the seeds that are there.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -30,34 +29,55 @@ from bne.benchmark.plan_file import write_plan
 from bne.benchmark.records import read
 from bne.recipes.schema import checked, to_recipe
 from bne.training.identity import settings_of
+from bne.training.scores import SHARES
 from bne.tuning.objective import Fold, questions, score
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from bne.benchmark.records import Record
+    from bne.tuning.objective import Share
 
 ROOT = Path(__file__).parent
 PAGE = ROOT.parent / "docs" / "tuning.md"
-PACS, SMALL = "PACS", "PACS at 112 pixels"
 STYLES = ("art_painting", "cartoon", "photo", "sketch")
-DATA = {
-    PACS: STYLES,
-    SMALL: STYLES,
-    "the demo's digits": ("blueprint", "chalk", "ink", "poster"),
-}
-FILES = {
-    PACS: ("pacs-resnet18/*.jsonl", "beyond/pacs*.jsonl", "tune/pacs.jsonl"),
-    SMALL: ("tune/pacs-112.jsonl",),
-    "the demo's digits": ("tune/digits-proof.jsonl",),
-}
+DRAWINGS = ("blueprint", "chalk", "ink", "poster")
 RULES = {
     "validation": "held-out images of the sources",
     "left_out": "sources left out in turn",
 }
-CHEAPER = {PACS: (5, 112)}
-"""Epochs and pixels of runs of two sources, where they are not those of the settings."""
 FEWEST = 12  # settings, for a rank correlation to say anything
+
+
+@dataclass(frozen=True)
+class Data:
+    """Records that are compared.
+
+    Attributes:
+        domains: each unseen in turn.
+        files: of records.
+        shares: to lean by; each of them is another setting.
+        cheaper: epochs and pixels of the runs of two sources; those of the setting if None.
+    """
+
+    domains: Sequence[str]
+    files: Sequence[str]
+    shares: Sequence[Share] = (0.0,)
+    cheaper: tuple[int, int] | None = None
+
+
+TABLES = "PACS, settings of the paper's tables"
+FULL = ("beyond/pacs.jsonl", "beyond/pacs-pairs.jsonl")
+DATA = {
+    "PACS at 224 pixels, methods at eight shares to lean by": Data(STYLES, FULL, SHARES),
+    "PACS at 224 pixels, methods without leaning": Data(STYLES, FULL),
+    "PACS at 224 pixels, methods at the share that `bne train` takes": Data(
+        STYLES, FULL, ("auto",)
+    ),
+    "PACS at 112 pixels": Data(STYLES, ("tune/pacs-112.jsonl",)),
+    "the demo's digits": Data(DRAWINGS, ("tune/digits-proof.jsonl",)),
+    TABLES: Data(STYLES, ("pacs-resnet18/*.jsonl", "tune/pacs.jsonl"), cheaper=(5, 112)),
+}
 
 
 @dataclass(frozen=True)
@@ -69,12 +89,14 @@ class Setting:
         outer: runs by target.
         pairs: runs of two sources, by what they hold out; complete if there are six.
         wanted: the runs of two sources that are not recorded.
+        share: to lean by.
     """
 
     name: str
     outer: dict[str, list[Record]]
     pairs: dict[tuple[str, ...], list[Record]]
     wanted: list[Item]
+    share: Share = 0.0
 
     def figures(self, target: str) -> dict[str, float]:
         """Accuracy on a target, and what each rule goes by."""
@@ -82,32 +104,22 @@ class Setting:
         (asked,) = [one for one in questions(domains, every=True) if one.target == (target,)]
         held_out = [Fold(d, (target,)) for d in domains if d != target]
         runs = self.outer[target]
-        return {
-            "outer": _mean(score(run, Fold(target, (target,)), 0.0) for run in runs),
-            "validation": _mean(score(run, fold, 0.0) for fold in held_out for run in runs),
-            "left_out": _mean(
-                _mean(score(run, fold, 0.0) for run in self.pairs[fold.target])
-                for fold in asked.folds
-            ),
+        found = {
+            "outer": self._mean(runs, [Fold(target, (target,))]),
+            "validation": self._mean(runs, held_out),
+            "left_out": fmean(self._mean(self.pairs[fold.target], [fold]) for fold in asked.folds),
         }
+        return {what: round(value, 9) for what, value in found.items()}  # equal ones stay a tie
+
+    def _mean(self, runs: Sequence[Record], folds: Sequence[Fold]) -> float:
+        values = [score(run, fold, self.share) for run in runs for fold in folds]
+        if None in values:
+            raise ValueError(f"{self.name} has a run without scores at share {self.share}")
+        return fmean(value for value in values if value is not None)
 
 
-def _mean(values: Iterable[float | None]) -> float:
-    return fmean(value for value in values if value is not None)
-
-
-def settings(
-    records: Sequence[Record],
-    domains: Sequence[str] = DATA[PACS],
-    cheaper: tuple[int, int] | None = None,
-) -> list[Setting]:
-    """All settings that have every target.
-
-    Args:
-        records: of one data set.
-        domains: of it.
-        cheaper: epochs and pixels of the runs of two sources; those of the setting if None.
-    """
+def settings(records: Sequence[Record], data: Data) -> list[Setting]:
+    """All settings that have every target, at every share."""
     kinds: dict[str, dict[tuple[str, ...], list[Record]]] = {}
     for record in records:
         if record.settings["exact_statistics"] and record.settings.get("statistics") is None:
@@ -116,13 +128,13 @@ def settings(
         own.setdefault(tuple(record.settings["target"]), []).append(record)
     found = []
     for own in kinds.values():
-        if not all((domain,) in own for domain in domains):
+        if not all((domain,) in own for domain in data.domains):
             continue
-        first = own[domains[0],][0]
+        first = own[data.domains[0],][0]
         plain = {key: value for key, value in first.settings.items() if key != "statistics"}
         recipe = to_recipe(checked(plain))
-        if cheaper:
-            epochs, size = cheaper
+        if data.cheaper:
+            epochs, size = data.cheaper
             warm_up = round(recipe.train.warm_up * epochs / recipe.train.epochs)
             train = replace(recipe.train, epochs=epochs, warm_up=warm_up)
             recipe = replace(recipe, train=train, size=size, resize=size * 8 // 7)
@@ -130,16 +142,15 @@ def settings(
         row = f"{first.row} {kind(first.settings)[:8]}"
         items = [
             Item("tune-proof", row, replace(recipe, target=pair, seed=0), first.materials)
-            for pair in combinations(domains, 2)
+            for pair in combinations(data.domains, 2)
         ]
-        found.append(
-            Setting(
-                row,
-                {domain: own[domain,] for domain in domains},
-                {pair: inner[pair] for pair in combinations(domains, 2) if pair in inner},
-                [item for item in items if item.recipe.target not in inner],
-            )
+        setting = Setting(
+            row,
+            {domain: own[domain,] for domain in data.domains},
+            {pair: inner[pair] for pair in combinations(data.domains, 2) if pair in inner},
+            [item for item in items if item.recipe.target not in inner],
         )
+        found += [replace(setting, share=share) for share in data.shares]
     return found
 
 
@@ -167,20 +178,23 @@ def compare(found: Sequence[Setting]) -> dict[str, Any]:
     return {"settings": len(found), "targets": targets, "mean": means}
 
 
-def shown(data: str, result: dict[str, Any]) -> Iterator[str]:
-    """The comparison as rows of a table, and a sentence on which rule is better."""
+def shown(name: str, result: dict[str, Any]) -> Iterator[str]:
+    """The comparison as rows of a table and, of enough settings, which rule is better."""
     names = " | ".join(one.removesuffix("_painting") for one in result["targets"])
-    yield f"{data[0].upper()}{data[1:]}, {result['settings']} settings:"
+    yield f"{name[0].upper()}{name[1:]}, {result['settings']} settings:"
     yield ""
     yield f"| | {names} | mean |"
     yield f"| --- |{' ---: |' * (len(result['targets']) + 1)}"
     rows = [*result["targets"].values(), result["mean"]]
-    for rule, words in RULES.items():
+    ranked = result["settings"] >= FEWEST
+    for rule, words in RULES.items() if ranked else ():
         cells = [f"{own['correlation'][rule]:.2f}".replace("-", "−") for own in rows]
         yield f"| rank correlation: {words} | {' | '.join(cells)} |"
     for rule, words in {**RULES, "any": "a setting at random"}.items():
         cells = [f"{own['regret'][rule]:.1f}" for own in rows]
         yield f"| points below the best: {words} | {' | '.join(cells)} |"
+    if not ranked:
+        return
     better = {
         what: sign * (own["left_out"] - own["validation"]) > 0
         for what, sign in (("correlation", 1), ("regret", -1))
@@ -194,24 +208,24 @@ def shown(data: str, result: dict[str, Any]) -> Iterator[str]:
     )
 
 
-def read_settings(data: str) -> list[Setting]:
-    """Those of one data set that are recorded."""
-    files = sorted(file for pattern in FILES[data] for file in ROOT.glob(pattern))
-    return settings([one for file in files for one in read(file)], DATA[data], CHEAPER.get(data))
+def read_settings(data: Data) -> list[Setting]:
+    """Those that are recorded."""
+    files = sorted(file for pattern in data.files for file in ROOT.glob(pattern))
+    return settings([one for file in files for one in read(file)], data)
 
 
 def page(text: str, results: Mapping[str, dict[str, Any]]) -> str:
     """docs/tuning.md with its tables."""
     rows: list[str] = []
-    for data, result in results.items():
-        rows += [*shown(data, result), ""]
+    for name, result in results.items():
+        rows += [*shown(name, result), ""]
     return filled(text, "proof", rows[:-1] or ["Not recorded yet."])
 
 
 def results(found: Mapping[str, Sequence[Setting]]) -> dict[str, dict[str, Any]]:
-    """The comparisons on all data sets that have enough settings."""
-    complete = {data: [one for one in own if not one.wanted] for data, own in found.items()}
-    return {data: compare(own) for data, own in complete.items() if len(own) >= FEWEST}
+    """The comparisons of settings that have all runs of two sources."""
+    complete = {name: [one for one in own if not one.wanted] for name, own in found.items()}
+    return {name: compare(own) for name, own in complete.items() if own}
 
 
 def main() -> None:
@@ -219,29 +233,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--most-epochs", type=int, default=20, help="of settings that are planned")
     parser.add_argument("--plan", type=Path, help="the file for runs of PACS that are missing")
-    parser.add_argument("--json", action="store_true", help="print figures, and write no page")
     arguments = parser.parse_args()
-    found = {data: read_settings(data) for data in DATA}
-    compared = results(found)
-    if arguments.json:
-        print(json.dumps(compared, indent=1))
-    else:
-        PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), compared), encoding="utf-8")
-    for data, own in found.items():
+    found = {name: read_settings(data) for name, data in DATA.items()}
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results(found)), encoding="utf-8")
+    for name, own in found.items():
+        print(
+            f"{name}: {len(own)} settings have all targets, {sum(not s.wanted for s in own)} of "
+            "them all runs of two sources."
+        )
+    if arguments.plan:
         lacking = [
             item
-            for one in own
+            for one in found[TABLES]
             for item in one.wanted
             if item.recipe.train.epochs <= arguments.most_epochs
         ]
-        if not arguments.json:
-            print(
-                f"{data}: {len(own)} settings have all targets, {sum(not s.wanted for s in own)} "
-                f"of them all runs of two sources; {len(lacking)} runs are missing. "
-                + ("" if data in compared else f"Fewer than {FEWEST} settings say little.")
-            )
-        if arguments.plan and data == PACS:
-            write_plan(arguments.plan, lacking)
+        write_plan(arguments.plan, lacking)
+        print(f"{arguments.plan}: {len(lacking)} runs that are missing.")
 
 
 if __name__ == "__main__":

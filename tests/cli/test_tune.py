@@ -49,6 +49,8 @@ def test_a_target_set_aside_is_never_opened_here_or_elsewhere(
     planned = bne("tune", "--data", four, *how, "--out", "clean", "--dry-run", "--json").json
     assert planned["left_out"] == {"sketch": ["art", "cartoon", "photo"]}
     assert (planned["runs"], planned["seconds"]) == (6, None)
+    more = bne("tune", "--data", four, *how, "--trials", 99, "--dry-run", "--json").json
+    assert more["runs"] == 12  # of the four settings that there are
     assert not Path("clean").exists()
 
     said = bne("tune", "--data", four, *how, "--out", "clean", "--json")

@@ -76,7 +76,7 @@ def tuning(folder: Path, target: Sequence[str] = ("sketch",), **how: Any) -> tup
     """A search among pretended runs; `kept` ones are in a file, and can be gone on with."""
     storage = study_file(folder / "study.db") if how.pop("kept", False) else InMemoryStorage()
     every, space = how.pop("every", False), how.pop("space", SPACE)
-    recipe = replace(RECIPE, sources=how.pop("sources", ()))
+    recipe = replace(how.pop("recipe", RECIPE), sources=how.pop("sources", ()))
     start = Start("mine", recipe, to_space(space, recipe), Budget(**{"settings": 9, **how}))
     asked = questions(recipe.sources or DOMAINS, () if every else target, every=every)
     job = Job(folder, None, folder, folder / "records.jsonl")

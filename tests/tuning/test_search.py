@@ -110,6 +110,19 @@ def test_a_search_that_is_killed_goes_on_as_if_nothing_had_been(
     assert len({one.digest for one in records}) == len(records)
 
 
+def test_a_setting_has_one_name_in_all_its_runs(tmp_path: Path, runs: Pretending) -> None:
+    recipe = replace(RECIPE, validation="auto")
+    how: Any = {"space": {"method": ["deepall", "bne"]}, "settings": 2, "seeds": 2}
+    (found,) = carry_out(tmp_path, recipe=recipe, **how)
+    assert {(one.recipe.train.epochs, one.recipe.seed) for one in runs.done} == {
+        (3, 0),
+        (9, 0),
+        (9, 1),
+    }
+    names = {one.row.split()[1] for one in runs.done}
+    assert names == {one.digest[:8] for one in found.rows}
+
+
 def test_a_limit_is_kept(tmp_path: Path, runs: Pretending) -> None:
     search, job = tuning(tmp_path)
     list(search.carry_out(job, limit=5))
@@ -273,6 +286,9 @@ def test_the_time_is_known_from_recorded_runs(tmp_path: Path, runs: Pretending) 
     list(search.carry_out(job, limit=1))
     _, seconds = expected(search.start, asked, read(job.records))
     assert seconds == pytest.approx(2 / (3 + 2) * (27 * (3 + 2) + 27 * (9 + 2)))
+    for other in ({"size": 64}, {"epoch": 5}, {"per_domain": 4}):  # their epochs take another time
+        start = replace(search.start, recipe=replace(RECIPE, **other))
+        assert expected(start, asked, read(job.records))[1] is None
 
 
 def test_without_optuna_a_sentence_says_how_to_install_it(

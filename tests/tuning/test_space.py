@@ -49,11 +49,11 @@ def test_a_file_has_lists_and_ranges_nested_or_by_dotted_key(tmp_path: Path) -> 
         ({"lr": 0.1}, "a list of values or a range"),
         ({"lr": [0.1], "train.optimiser.learning_rate": [1]}, "is there twice"),
         ({"optimizer": [{"name": "adam"}]}, "a line of its own"),
-        ({"target": [["photo"]]}, "--target"),
+        ({"target": ["photo"]}, "--target"),
         ({"seed": [1, 2]}, "--seeds"),
         ({"augmentation": ["paper", "weak"]}, "augmentation is 'weak'"),
         ({"method": ["bnee"]}, "the nearest is 'bne'"),
-        ({"method": ["deepall"], "options.distance": ["uniform"]}, "nothing that deepall heed"),
+        ({"method": ["deepall"], "options.distance": ["uniform"]}, "no difference to deepall"),
         ({"options.distanc": ["uniform"]}, "the nearest is 'options.distance'"),
         ({"options.distance": ["unifrom"]}, "options"),
         ({"method": ["bne-adapt"]}, "the target's images"),
@@ -96,6 +96,13 @@ def test_a_list_of_whole_settings_is_tried_as_it_is() -> None:
     assert [space.decoded(one) for one in space.first(RECIPE)] == list(space.whole)
     assert space.shares == (0, "auto")
     assert to_space(parse(str(space)), RECIPE) == space
+
+
+def test_no_more_settings_are_counted_than_there_are() -> None:
+    few = {"method": ["deepall", "bne"], "warm_up": [0, 1, 2]}
+    assert [to_space(few, RECIPE).count(n) for n in (4, 16)] == [4, 6]
+    assert to_space({**few, "lr": {"low": 0.1, "high": 1}}, RECIPE).count(16) == 16
+    assert to_space({"settings": [{"lr": 1}, {"lr": 2}]}, RECIPE).count(1) == 3  # the recipe's too
 
 
 @pytest.mark.parametrize("text", ["", "- a\n- b\n", "a: [1\n"])

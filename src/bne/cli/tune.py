@@ -8,7 +8,7 @@ import typer
 
 from bne.cli import common, screen
 from bne.cli.runs import Engine, GpusPerRun, Limit, Parallel, RayAddress, choose_cluster
-from bne.words import counted, duration
+from bne.words import counted, duration, listed
 
 if TYPE_CHECKING:
     from bne.api import TunedRun
@@ -34,9 +34,9 @@ def summary(setup: "Setup") -> str:
 
 def show_dry(setup: "Setup", as_json: bool) -> None:
     """Prints what would be searched, and how."""
-    runs, seconds = setup.expected()
     folds = {one.name: [fold.domain for fold in one.folds] for one in setup.questions}
     if as_json:
+        runs, seconds = setup.expected()
         space = {k: own.to_plain() for k, own in setup.start.space.dimensions.items()}
         shares = list(setup.start.space.shares)
         about = {"runs": runs, "seconds": seconds, "left_out": folds}
@@ -209,7 +209,8 @@ def tune(
     run = api.carry_out_tuning(setup, cluster=cluster, limit=limit, progress=True)
     write_text(out / "report.html", tune_page(run.found))
     show(run, as_json)
-    typer.echo(f"{out}: recipes, report.html, tune.json and the study.", err=True)
+    written = [*(file.name for file in run.recipes), "report.html", "tune.json", "the study"]
+    typer.echo(f"{out}: {listed(written)}.", err=True)
     if any(one.finished and one.choice is None for one in run.found):
         raise typer.Exit(1)
     return None

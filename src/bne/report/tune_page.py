@@ -96,7 +96,7 @@ def _marks(tuned: Tuned, one: Candidate) -> list[str]:
         "chosen": choice is not None and one is choice.chosen,
         "highest mean": choice is not None and one is choice.best is not choice.chosen,
         "recipe": same and one.distance == 0,
-        "recipe leaning": same and one.distance > 0,
+        "recipe at another share": same and one.distance > 0,
     }
     return [name for name, true in marks.items() if true]
 

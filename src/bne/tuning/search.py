@@ -91,7 +91,6 @@ class Start:
         in_full: Recipe | None = None,
     ) -> list[Item]:
         """One run for each target; `in_full` is the recipe that this one is a shorter form of."""
-        recipe = settled(recipe, official=self.official)
         materials = {"weights": _checksum(recipe.weights), "images": self.images}
         row = f"{recipe.method} {_kind(in_full or recipe)[:8]}"
         return [
@@ -334,7 +333,8 @@ class Search:
     def _recipe(self, changes: Mapping[str, Any]) -> Recipe:
         key = json.dumps(changes)
         if key not in self._recipes:
-            self._recipes[key] = with_changes(self.start.recipe, changes)
+            changed = with_changes(self.start.recipe, changes)
+            self._recipes[key] = settled(changed, official=self.start.official)
         return self._recipes[key]
 
     def _give_up(self, trial: optuna.trial.Trial, problem: str) -> list[Item]:

@@ -121,9 +121,8 @@ def set_up(
     else:
         chosen = default_space(base) if space is None else to_space(space, base)
     budget = budget or Budget()
-    budget = replace(budget, sampler=budget.sampler or ("random" if every_target else "tpe"))
-    if chosen.whole:
-        budget = replace(budget, settings=len(chosen.whole))
+    sampler = budget.sampler or ("random" if every_target else "tpe")
+    budget = replace(budget, sampler=sampler, settings=chosen.count(budget.settings))
     if budget.sampler not in SAMPLERS:
         raise SettingsError(f"sampler is {budget.sampler!r}; choose {' or '.join(SAMPLERS)}.")
     split_file = official_split(data)

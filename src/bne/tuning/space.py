@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.plan import kind
@@ -150,6 +151,13 @@ class Space:
     def whole(self) -> tuple[Mapping[str, Any], ...]:
         """The whole settings that are listed, the recipe's own first; empty if none are."""
         return self.dimensions[WHOLE].ends() if WHOLE in self.dimensions else ()
+
+    def count(self, wanted: int) -> int:
+        """How many settings are tried: those wanted, if there are so many; all that are listed."""
+        if self.whole:
+            return len(self.whole)
+        own = self.dimensions.values()
+        return min(wanted, prod(len(o.values) if isinstance(o, Choice) else wanted for o in own))
 
     def first(self, recipe: Recipe) -> list[dict[str, Any]]:
         """What is tried first, as the study has it.
@@ -315,6 +323,8 @@ def _range(key: str, value: Mapping[str, Any]) -> Range:
 
 def _canonical(key: str, dimension: Range | Choice) -> tuple[str, Range | Choice]:
     """The recipe's key that a key of the file stands for, and values of the type it has there."""
+    if why := OF_A_RUN.get(key):
+        raise SettingsError(f"{key} is not to be chosen: {why}.")
     names, values = set(), []
     for value in dimension.ends():
         if isinstance(value, Mapping):
@@ -323,8 +333,6 @@ def _canonical(key: str, dimension: Range | Choice) -> tuple[str, Range | Choice
         names.add(name)
         values.append(converted)
     (name,) = names
-    if why := OF_A_RUN.get(name):
-        raise SettingsError(f"{key} is not to be chosen: {why}.")
     if name.startswith("options."):  # whose types methods have, see `_typed`
         return name, dimension
     return name, _of(key, dimension, values)
@@ -403,6 +411,6 @@ def _check_values(
         if not heeding:
             options = [f"options.{name}" for method in methods for name in find(method).options]
             near = did_you_mean(key, dict.fromkeys(options))
-            raise SettingsError(f"{key} is nothing that {listed(methods)} heed; {near}.")
+            raise SettingsError(f"{key} makes no difference to {listed(methods)}; {near}.")
         for value in () if key == "method" else dimension.ends():
             with_changes(recipe, {"method": heeding[0], key: value})

@@ -35,6 +35,10 @@ FOUND = "# Found by bne tune"  # how a recipe's file begins
 AT_ONCE = 8  # settings, where a cluster says how many runs it takes at a time
 
 
+PACE = ("backbone", "resize", "size", "epoch", "per_domain")
+"""Settings by which epochs take another time."""
+
+
 @dataclass(frozen=True)
 class Tuned:
     """What was found for one target.
@@ -288,7 +292,8 @@ def expected(
 ) -> tuple[int, float | None]:
     """How many runs a search makes, about, and how many seconds they take one after another.
 
-    It goes by the time of an epoch in records of the same network; None if there is none.
+    It goes by the time of an epoch in records of the same network, images and steps; None if there
+    is none.
     """
     budget, recipe = start.budget, start.recipe
     targets = {target for question in questions for target in question.targets}
@@ -306,6 +311,6 @@ def expected(
         record.seconds / max(1, own["train"]["epochs"] + own["head"]["epochs"])
         for record in records
         for own in [record.settings]
-        if own["backbone"] == recipe.backbone and own["resize"] == recipe.resize
+        if all(own.get(key) == getattr(recipe, key) for key in PACE)
     ]
     return runs, epochs * fmean(past) if past else None

@@ -11,7 +11,7 @@
     });
     charts.show(document.getElementById("settings-" + number), { marks, height: 70 + 18 * dots.length,
       x: { title: "accuracy, %", grid: true },
-      y: { ticks: dots.map(({ marks: own }, at) => ({ at, text: charts.short([at + 1, ...own].join(", ")) })), down: true, grid: false, range: [-0.6, dots.length - 0.4] } });
+      y: { ticks: dots.map(({ marks: own }, at) => ({ at, text: [at + 1, ...own.slice(0, 1)].join(", ") })), down: true, grid: false, range: [-0.6, dots.length - 0.4] } });
   }
   document.body.classList.add("ready");
 })();
