@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def open_streams() -> None:
+    """Gives standard streams that are closed, as by `<&-`, an empty file: Python has None there.
+
+    Otherwise the next file that is opened would take their place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
+
+
 @contextmanager
 def named(path: Path) -> Iterator[None]:
     """A context whose errors name a file, as the system's own do not where a disk is full."""
