@@ -28,9 +28,27 @@ class Said(NamedTuple):
         return json.loads(self.out)
 
 
-def bne(*arguments: object, code: int | str = 0) -> Said:
+class Pipe(io.TextIOWrapper):
+    """A stream with bytes below, as the standard ones have, that keeps what is written."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="")
+
+    def getvalue(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode()
+
+
+class Terminal(Pipe):
+    """The same, on a screen."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def bne(*arguments: object, code: int | str = 0, on: type[Pipe] = Pipe) -> Said:
     """What a command says that ends with an exit code."""
-    said = io.StringIO(), io.StringIO()
+    said = on(), on()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["bne", *map(str, arguments)])
         patch.setattr(sys, "stdout", said[0])

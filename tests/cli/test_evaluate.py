@@ -137,7 +137,7 @@ def test_only_the_domains_asked_for_must_fit(
         assert report["accuracy"]["prediction"]["photo"] == trained[1]
 
 
-def test_errors_are_one_sentence(data: Path, trained: Trained) -> None:
+def test_errors_are_one_sentence(data: Path, trained: Trained, runs: dict[str, Path]) -> None:
     run_folder, _ = trained
     for arguments, message in (
         ((data, "--data", data), "is no model folder"),
@@ -147,6 +147,18 @@ def test_errors_are_one_sentence(data: Path, trained: Trained) -> None:
         (
             (run_folder, "--data", data, "--scores", "s.csv", "--against", run_folder),
             "--scores is of one model",
+        ),
+        (
+            (run_folder, "--data", data, "--branches", "--against", run_folder),
+            "--branches is of one model",
+        ),
+        (
+            (run_folder, "--data", data, "--positive", "dog", "--against", run_folder),
+            "--positive is of one model",
+        ),
+        (
+            (runs["deepall"], "--data", runs["data"], "--branches"),
+            "deepall has no branches that it weighs; leave it out",
         ),
         ((run_folder, "--data", data, "--margin", 1), "name it with --against"),
         ((run_folder, "--data", data, "--against", data), "is no model folder"),

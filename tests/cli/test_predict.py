@@ -1,5 +1,7 @@
 import io
 import json
+import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 
 import bne as library
-from tests.cli.command import bne, refusal
+from tests.cli.command import Terminal, bne, refusal
 from tests.data.test_archives import pack
 
 Runs = dict[str, Path]
@@ -42,6 +44,24 @@ def test_all_sources_in_one_table(runs: Runs, here: Path, monkeypatch: pytest.Mo
     said = bne("predict", runs["deepall"], "a.zip", "list.csv", "-").out.splitlines()
     assert said[0].split() == ["file", "class", "prob."]
     assert [line.split()[0] for line in said[1:]] == ["a.zip/in/it.png", str(two), str(three)]
+
+
+def test_json_on_a_terminal_is_json(runs: Runs) -> None:
+    said = bne("predict", runs["deepall"], runs["data"] / "photo", "--json", on=Terminal)
+    assert len(lines(said.out)) == 12
+    assert said.err == ""
+
+
+def test_without_standard_streams_what_is_asked_for_is_written(
+    runs: Runs, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = "import sys; from bne.cli import main; main()"
+    command = [sys.executable, "-c", code, "predict", runs["deepall"], runs["data"] / "photo"]
+    closed = " ".join(map(shlex.quote, map(str, [*command, "--out", "x.csv"]))) + " <&- >&- 2>&-"
+    assert subprocess.run(closed, shell=True).returncode == 0
+    assert len((here / "x.csv").read_text().splitlines()) == 13
+    monkeypatch.setattr(sys, "stdin", None)
+    assert "-: holds no" in refusal("predict", runs["deepall"], "-")
 
 
 @pytest.mark.parametrize("name", ["x.csv", "deep/x.parquet", "x.jsonl"])

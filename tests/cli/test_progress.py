@@ -1,6 +1,7 @@
 """What verbs show while they work, under a clock that the test turns."""
 
 import io
+import sys
 from functools import partialmethod
 
 import pytest
@@ -8,7 +9,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from bne.cli.progress import EVERY, Phase, counted, progress
+from bne.cli.screen import say
 from bne.deploy.pictures import Picture
+from tests.cli.command import Pipe, Terminal
 
 PHASES = Phase("Looking", 1000), Phase("Drawing", 4, "maps", seconds=20.0)
 
@@ -54,6 +57,32 @@ def test_a_pipe_has_a_line_every_half_minute() -> None:
     lines = out.getvalue().splitlines()
     assert len(lines) == 10
     assert lines[0] == "Looking: 6 min left, 100 of 1,000 images, 3 images/s."
+
+
+@pytest.mark.parametrize("out", [Pipe, Terminal])
+def test_lines_are_printed_where_they_belong(
+    out: type[Pipe], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = out(), Terminal()
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    monkeypatch.setenv("TERM", "xterm")
+    with progress(*PHASES):
+        print("printed")
+        say("a row :cat:")
+        say("a problem", err=True)
+    pipe, screen = (stream.getvalue() for stream in streams)
+    above = ["a problem"]
+    if out is Terminal:
+        above += ["printed", "a row :cat:"]
+        assert pipe == ""
+    else:
+        assert pipe == "printed\na row :cat:\n"
+    for line in above:  # where the bar was, which is erased first
+        before, found, after = screen.partition(line)
+        assert found
+        assert before.endswith("\r\x1b[2K")
+        assert after.startswith("\n")
 
 
 def test_reads_are_counted() -> None:

@@ -283,6 +283,9 @@ def test_the_command_without_torch_takes_and_refuses_what_bne_predict_does(
         assert (said.out, said.err.count("\n")) == ("", 1)
         assert said.err.startswith("Error: ")
         assert "Errno" not in said.err
+    monkeypatch.setattr(sys, "stdin", None)
+    assert onnx_command(graph, "-") == 1
+    assert "-: holds no" in capsys.readouterr().err
     monkeypatch.setattr(sys, "stdout", Closed())
     assert onnx_command(graph, file) == 1
     assert capsys.readouterr().err == ""

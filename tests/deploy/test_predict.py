@@ -94,6 +94,19 @@ def test_images_without_pixels_are_refused(runs: Runs, image: object) -> None:
         bne.load(runs["deepall"], "cpu").predict(image)
 
 
+def test_a_file_is_read_as_others_are(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = bne.load(runs["deepall"], "cpu")
+    monkeypatch.setattr("bne.data.entries.MAX_BYTES", 1000)
+    (tmp_path / "large.png").write_bytes(b"0" * 1001)
+    with pytest.raises(DataError, match=r"large\.png: an image of more than"):
+        model.predict(tmp_path / "large.png")
+    for none in (tmp_path, tmp_path / "absent.png"):
+        with pytest.raises(DataError, match="no such file"):
+            model.predict(none)
+
+
 @pytest.mark.parametrize("abstain", [-0.1, 1.5, float("nan")])
 def test_what_is_no_probability_is_refused(runs: Runs, abstain: float) -> None:
     model = bne.load(runs["bne"], "cpu")

@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from pyarrow import parquet
+from rich.cells import cell_len
 
 import bne
+from bne.cli.screen import WHOLE
 from bne.deploy import rows
 from bne.deploy.answers import Answers
 from bne.errors import SettingsError
@@ -99,16 +101,18 @@ def test_a_table_fits_the_terminal(answers: Answers, width: int) -> None:
     known = replace(answers.model, branches=("art", "a domain with a long name"))
     shown = replace(answers, model=known)
     columns = ("class", "probability", "top", "nearest", "weights", "unusual")
-    names = ["photographs/of/many/things/" * 3 + f"{n}.png" for n in range(12)]
+    names = ["photographs/of/many/things/" * 3 + f"{n}.png" for n in range(11)]
+    names.append("写真/" * 20 + "11.png")  # letters that take two columns
     made = rows.rows(names, shown, columns, top=2)
-    table = rows.Table(known, columns, max(map(len, names)), width)
+    table = rows.Table(known, columns, names, width)
     lines = [table.head, *map(table.line, made)]
-    assert max(map(len, lines)) <= width
+    assert max(map(cell_len, lines)) <= width
     for name, row, line in zip(names, made, lines[1:], strict=True):
         assert Path(name).name[-5:] in line
         assert row["class"] in line
         assert f"{row['probability']:.2f}" in line
-    whole = rows.Table(known, columns, max(map(len, names)), None)
+        assert f"{row['top'][1]['class']} {row['top'][1]['probability']:.2f}" in line or width == 40
+    whole = rows.Table(known, columns, names, WHOLE)
     assert names[0] in whole.line(made[0])
     assert f"{made[0]['weights']['art']:.2f}" in whole.line(made[0])
 

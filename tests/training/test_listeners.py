@@ -21,6 +21,7 @@ from bne.training.listeners import (
     WeightsAndBiases,
     metrics,
 )
+from tests.cli.command import Pipe
 
 PHASES = {"head": HeadPhase(epochs=1), "train": Phase(epochs=2, warm_up=1)}
 RECIPE = Recipe("bne", ("sketch",), options={"distance": "bhattacharyya"}, **PHASES)
@@ -101,6 +102,17 @@ def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_pat
     assert "70 min left (warm-up 10 min)" in shown
     console.print("afterwards")
     assert out.getvalue().endswith("afterwards\n")  # the bar no longer redraws itself
+
+
+def test_what_is_printed_to_a_file_is_not_on_the_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = Pipe()
+    monkeypatch.setattr(sys, "stdout", out)
+    with closing(ProgressBar(Console(file=io.StringIO(), force_terminal=True))) as bar:
+        bar.started(start(tmp_path))
+        print("mine")
+    assert out.getvalue() == "mine\n"
 
 
 def test_a_run_that_never_started_leaves_nothing_open(tmp_path: Path) -> None:

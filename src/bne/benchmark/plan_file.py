@@ -39,7 +39,6 @@ def write_plan(file: Path, items: Sequence[Item], without: Sequence[str] = ()) -
         }
         for item in items
     ]
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps({"without": list(without), "runs": runs}, indent=1) + "\n")
 
 

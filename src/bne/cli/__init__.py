@@ -26,6 +26,9 @@ def main() -> None:
     if empty := _empty_argument(sys.argv):
         sys.exit(f"Error: {empty} is empty; give a value, or leave it out.")
     try:
+        from bne.training.files import open_streams
+
+        open_streams()
         from bne.cli.app import app
 
         app()

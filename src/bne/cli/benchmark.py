@@ -109,7 +109,6 @@ def write_report(
     from bne.report.benchmark_page import benchmark_page
     from bne.training.files import write_text
 
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file.resolve(), benchmark_page(experiment, found, failed))  # a link stays one
     typer.echo(f"{file}: the report.", err=True)
 

@@ -43,7 +43,6 @@ def demo(
         runs = len(METHODS) * seeds * len(prepared.images.domains)
         task = progress.add_task("Training networks", total=runs)
         outcomes = compare(prepared, seeds, settings, lambda: progress.advance(task))
-    out.parent.mkdir(parents=True, exist_ok=True)
     write_text(out.resolve(), page(prepared, outcomes, settings))  # a link stays one
     if as_json:
         typer.echo(json.dumps({"report": str(out), "runs": list(map(_plain, outcomes))}, indent=2))

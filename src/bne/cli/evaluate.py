@@ -139,19 +139,27 @@ def evaluate(
     """
     from bne.data.sources import open_images
     from bne.deploy import rows
+    from bne.deploy.predict import is_graph
     from bne.inspection.evaluate import accuracies, show
+    from bne.inspection.observe import branches as weighed
     from bne.inspection.resampling import numbered
 
     if margin is not None and against is None:
         raise SettingsError("--margin compares with another model; name it with --against.")
+    alone = {"scores": scores, "branches": branches, "positive": positive}
+    if against is not None and (asked := [name for name, given in alone.items() if given]):
+        raise SettingsError(f"--{asked[0]} is of one model; leave --against out.")
     if scores is not None:
-        if against is not None:
-            raise SettingsError("--scores is of one model; leave --against out.")
         rows.check_suffix(scores, "--scores")
         common.check_file(scores, "--scores", data)
     model = _open(run, device, lean=lean, mix=mix, nearest=nearest, layers=layers)
     other = _open(against, device) if against else None
     info = model.info
+    if branches and not weighed(model.method):
+        reason = "an exported graph tells nothing of its branches"
+        if not is_graph(run):
+            reason = f"{info.method} has no branches that it weighs"
+        raise SettingsError(f"--branches: {reason}; leave it out.")
     if positive is not None and positive not in info.classes:
         near = did_you_mean(positive, info.classes)
         raise SettingsError(f"--positive {positive} is no class of the model; {near}.")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
 from bne.cli.predict import UNREADABLE
 from bne.cli.progress import Phase, progress
 from bne.errors import SettingsError
@@ -72,8 +72,6 @@ def monitor(
     Windows of images are compared with held-out images of every known domain. A window alarms if it
     is improbable in all of them.
     """
-    from rich.console import Console
-
     from bne.deploy.monitor import Watch, summary
     from bne.deploy.pictures import NAMES, find_pictures
     from bne.deploy.predict import open_engine, predict
@@ -97,14 +95,8 @@ def monitor(
     if not as_json:
         typer.echo(_line("images", "p-value", "times as far", "nearest", ""))
     found = Found([], [], [], 0)
-    # A bar on the same screen as lines must be of their console; one would wrap lines of JSON.
-    console = Console(
-        stderr=not sys.stdout.isatty(),
-        highlight=False,
-        markup=False,
-        force_terminal=False if as_json else None,
-    )
-    with progress(Phase("Watching", len(timed)), console=console) as advance:
+    bar = not (as_json and sys.stdout.isatty())
+    with progress(Phase("Watching", len(timed)), bar=bar) as advance:
         for part in predict(engine, known, [picture for picture, _ in timed]):
             _take(part, watch, found, timed, as_json=as_json)
             advance("Watching", len(part.names) + len(part.problems))
@@ -149,7 +141,7 @@ def _take(
     part: "Part", watch: "Watch", found: Found, timed: "Sequence[Timed]", *, as_json: bool
 ) -> None:
     for problem in part.problems:
-        typer.echo(f"Skipped: {problem}", err=True)
+        screen.say(f"Skipped: {problem}", err=True)
     start = len(found.order) + found.unreadable
     found.unreadable += len(part.problems)
     if part.answers is None:
@@ -166,7 +158,7 @@ def _take(
         if as_json:
             told = {"file": part.names[row], "p_value": float(chances[row])}
             told |= {} if unusual is None else {"unusual": float(unusual[row])}
-            print(json.dumps(told, ensure_ascii=False))  # above the bar, if there is one
+            screen.say(json.dumps(told, ensure_ascii=False))
     state = watch.take(part.answers, [timed[number][1] for number in numbers])
     _tell(state.tested, found, as_json=as_json)
 
@@ -175,13 +167,13 @@ def _tell(windows: "Sequence[Window]", found: Found, *, as_json: bool) -> None:
     found.windows += windows
     for own in windows:
         if as_json:
-            print(json.dumps({"window": asdict(own)}, ensure_ascii=False, default=str))
+            screen.say(json.dumps({"window": asdict(own)}, ensure_ascii=False, default=str))
             continue
         place = f"{own.first + 1}–{own.first + own.images}"
         far = "–" if own.farther is None else f"{own.farther:.2f}"
         begin = f" {own.begin:%Y-%m-%d %H:%M}" if own.begin else ""
         alarm = "ALARM" if own.alarm else ""
-        print(_line(place, f"{own.p_value:.2g}", far, own.nearest, alarm + begin))
+        screen.say(_line(place, f"{own.p_value:.2g}", far, own.nearest, alarm + begin))
 
 
 def _line(images: str, p_value: str, far: str, nearest: str, rest: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bne.cli import common
+from bne.cli import common, screen
 from bne.cli.progress import Phase, counted, progress
 from bne.errors import SettingsError
 
@@ -108,8 +108,6 @@ def predict(
 
     Images that cannot be read are named and left out; the exit code is then 3.
     """
-    from rich.console import Console
-
     from bne.deploy import rows
     from bne.deploy.pictures import NAMES, find_pictures
     from bne.deploy.predict import check_one_domain, open_engine
@@ -133,11 +131,7 @@ def predict(
     asked = common.parse_names(columns) if columns else None
     wanted = rows.choose_columns(known, asked, top, one_domain=one_domain)
     places = any(name in rows.PLACES for name in wanted)
-    # A bar on the same screen as rows must be of their console.
-    console = Console(stderr=not sys.stdout.isatty(), highlight=False, markup=False)
-    longest = max(len(picture.name) for picture in pictures)
-    width = console.width if sys.stdout.isatty() else None
-    table = rows.Table(known, wanted, longest, width)
+    table = rows.Table(known, wanted, [picture.name for picture in pictures], screen.width())
     job: dict[str, Any] = {"columns": wanted, "top": top, "abstain": abstain}
     if engine == "ray":
         job |= {"model": model.absolute(), "device": device, "mode": mode}
@@ -149,23 +143,23 @@ def predict(
     phases = [*pooling, Phase("Predicting", len(pictures))]
     with (
         rows.file_writer(out, like) if out else nullcontext(rows.json_lines(sys.stdout)) as write,
-        progress(*phases, console=console) as advance,
+        progress(*phases, bar=not (as_json and sys.stdout.isatty())) as advance,
     ):
         if told is None:
             left = count(len(pictures) if one_domain else 0, -1)  # reads of the first pass
             shown = counted(pictures, lambda: advance("Pooling", 1) if next(left) > 0 else None)
             told = _local(opened, job, known, shown if one_domain else pictures, places, one_domain)
         if not (out or as_json):
-            _say(console, table.head)
+            screen.say(table.head)
         for found, problems in told:
             for problem in problems:
-                typer.echo(f"Skipped: {problem}", err=True)
+                screen.say(f"Skipped: {problem}", err=True)
             unreadable += len(problems)
             if out or as_json:
                 write(found)
             else:
                 for row in found:
-                    _say(console, table.line(row))
+                    screen.say(table.line(row))
             advance("Predicting", len(found) + len(problems))
     if out:
         from bne import words
@@ -202,10 +196,3 @@ def _on_ray(job: "Job", pictures: "Sequence[Picture]", address: str | None) -> "
 
     for row, problem in predict_on_ray(Job(**job), pictures, address):
         yield [] if row is None else [row], [problem] if problem else []
-
-
-def _say(console: Any, line: str) -> None:
-    if sys.stdout.isatty():
-        console.print(line, soft_wrap=True)
-    else:
-        typer.echo(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from contextlib import contextmanager
 from functools import partial
@@ -42,6 +43,7 @@ class Phase(NamedTuple):
 @contextmanager
 def progress(
     *phases: Phase,
+    bar: bool = True,
     console: Console | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Advance]:
@@ -49,6 +51,7 @@ def progress(
 
     Args:
         *phases: parts of the work, in their order.
+        bar: whether a terminal gets a bar, which breaks what is printed into lines that fit it.
         console: where to show it, if not on stderr.
         clock: tells the time in seconds.
 
@@ -61,7 +64,8 @@ def progress(
 
     shown = console or Console(stderr=True, highlight=False, markup=False)
     pace = Pace({one.name: Work(one.amount, one.cost, guess=one.seconds) for one in phases}, clock)
-    show = _Bar(shown, phases, pace) if shown.is_terminal else _Lines(shown, phases, pace)
+    kind = _Bar if bar and shown.is_terminal else _Lines
+    show = kind(shown, phases, pace)
 
     def advance(name: str, count: float) -> None:
         pace.add(name, count)
@@ -124,6 +128,9 @@ class _Bar:
             Told("", table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
+            # What is printed to the same screen stands above the bar; the rest goes to its file.
+            redirect_stdout=sys.stdout.isatty(),
+            redirect_stderr=sys.stderr.isatty(),
         )
         self._task = self._bar.add_task(self._phase.name, total=1.0)
 

@@ -24,6 +24,17 @@ def width() -> int:
     return WHOLE
 
 
+def say(line: str, *, err: bool = False) -> None:
+    """Prints a line, above the bar if `bne.cli.progress` shows one on the same screen."""
+    import typer
+
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        print(line, file=stream)
+    else:
+        typer.echo(line, err=err)  # which does not wait for more
+
+
 def show_table(head: Sequence[str], rows: Sequence[Sequence[str]], title: str = "") -> None:
     """Prints a table, in several parts one below another if it is too wide.
 

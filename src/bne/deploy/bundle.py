@@ -14,7 +14,7 @@ from bne.deploy.manifest import KEY, Manifest, envelope, opened
 from bne.errors import DataError, require
 from bne.inspection.observe import branches
 from bne.methods.bne import BNE
-from bne.training.files import hash_tensors, named, plain, snapshot
+from bne.training.files import hash_tensors, plain, snapshot, write_bytes
 from bne.training.folder import read_training
 from bne.training.model_folder import ModelInfo, read_model, restore
 
@@ -52,20 +52,10 @@ def open_model(path: Path | str) -> Bundle:
 
 def write(path: Path, method: Method, manifest: Manifest) -> None:
     """Writes a model file, or replaces it, as a whole; the same model gives the same bytes."""
-    from bne.data.cache import sync
-
     tensors = snapshot(method.state_dict())
     text = envelope(manifest, checksum(tensors, manifest))
     data: bytes = require("safetensors.torch").save(tensors, {KEY: text})
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with named(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(data)
-            sync(partial)
-            partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    write_bytes(path, data)
 
 
 def checksum(tensors: Mapping[str, Tensor], manifest: Manifest) -> str:

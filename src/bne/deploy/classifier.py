@@ -13,6 +13,7 @@ import numpy as np
 from bne.core.distances import uniform
 from bne.core.options import ONE_PASS
 from bne.data.decoding import in_stacks
+from bne.data.entries import read_file
 from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
 from bne.data.values import Values
@@ -260,11 +261,7 @@ def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
     if isinstance(picture, bytes):
         return pixels(picture, "image", way)
     if isinstance(picture, str | os.PathLike):
-        try:
-            data = Path(picture).read_bytes()
-        except OSError as error:
-            raise DataError(f"{picture}: the image cannot be read ({error.strerror}).") from error
-        return pixels(data, str(picture), way)
+        return pixels(read_file(os.fspath(picture)), str(picture), way)
     if hasattr(picture, "shape"):
         values = _from_array(picture, way.channels)
         if values.shape[:2] == (way.size, way.size):  # prepared already

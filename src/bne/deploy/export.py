@@ -7,7 +7,7 @@ import hashlib
 import io
 import logging
 import warnings
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -24,7 +24,7 @@ from bne.deploy.onnx import UNSIGNED, OnnxEngine
 from bne.deploy.quantize import Cost, cost, to_int8
 from bne.errors import BneError, SettingsError, did_you_mean, require
 from bne.inspection.observe import branches
-from bne.training.files import named
+from bne.training.files import write_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,7 +185,7 @@ def export(
         with _explained_failure(model), warnings.catch_warnings(), _quiet():
             data = _signed(to_int8(data, quantize, path), model, {**beside, "int8": True})
             spent = cost(before, OnnxEngine.of(data, path), quantize)
-    _write(path, data)
+    write_bytes(path, data)
     return Exported(difference, spent)
 
 
@@ -294,18 +294,6 @@ def _any_number() -> dict[str, Any]:
 
 def _checksum(model: Manifest) -> str:
     return hashlib.sha256(model.to_json().encode()).hexdigest()
-
-
-def _write(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with named(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_bytes(data)
-            partial.replace(path)
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
 
 
 @contextmanager

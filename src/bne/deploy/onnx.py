@@ -19,7 +19,7 @@ from bne.deploy.manifest import KEY, opened
 from bne.deploy.pictures import NAMES, find_pictures
 from bne.deploy.predict import predict
 from bne.errors import BneError, DataError, require, sentence
-from bne.training.files import check_file
+from bne.training.files import check_file, open_streams
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,9 +49,8 @@ class OnnxEngine:
         self._prepares = prepares
         inner = model.transform["preprocessing"]
         self.way = model.way
-        self.size = self.way.size
         self.batch = 16
-        start = round((self.size - inner["size"]) / 2)
+        start = round((self.way.size - inner["size"]) / 2)
         self._crop = slice(start, start + inner["size"])
         mean, std = (np.asarray(inner[key], np.float32) for key in ("mean", "std"))
         self._scale, self._shift = 1 / (255 * std), -mean / std
@@ -123,6 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--column", default="path", help="of a table, that has the paths")
     parser.add_argument("--abstain", type=float, default=0.0, help="the least probability")
     given = parser.parse_args(arguments)
+    open_streams()
     try:
         code = _predict(given)
         sys.stdout.flush()

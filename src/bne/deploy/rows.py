@@ -213,17 +213,19 @@ class Table:
     Args:
         model: what is known of the model, whose names the columns must have room for.
         columns: to show, beside the file.
-        longest: number of characters of the longest file name.
-        width: of the terminal; None sets no limit.
+        files: names of all files.
+        width: of the terminal.
     """
 
     def __init__(
-        self, model: Manifest, columns: Sequence[str], longest: int, width: int | None
+        self, model: Manifest, columns: Sequence[str], files: Sequence[str], width: int
     ) -> None:
-        names = max(map(len, model.classes))
+        from rich.cells import cell_len
+
+        names = max(map(cell_len, model.classes))
         room = {"class": names, "probability": 5, "nearest": 7, "unusual": 7}
         if model.branches:
-            room["nearest"] = max(7, *map(len, model.branches))
+            room["nearest"] = max(7, *map(cell_len, model.branches))
         self._widths = {
             name: max(room[name], len(_title(name))) for name in columns if name in room
         }
@@ -231,17 +233,20 @@ class Table:
         for kind in ("weights", "distances"):
             if kind in columns:
                 self._widths |= {
-                    f"{kind[:-1]}_{b}": max(5, min(len(b), 12)) for b in model.branches
+                    f"{kind[:-1]}_{b}": max(5, min(cell_len(b), 12)) for b in model.branches
                 }
-        rest = 10_000 if width is None else width - sum(w + 2 for w in self._widths.values())
-        needed = max(4, longest)
+        rest = width - sum(w + 2 for w in self._widths.values())
+        if self._top:
+            rest -= min(names, 12) + 7  # of the second class and its probability
+        needed = max(4, *map(cell_len, files))
         if rest < min(needed, 20):  # what a narrow terminal can do without
             for name in [name for name in self._widths if "_" in name]:
                 rest += self._widths.pop(name) + 2
-        if rest < min(needed, 20) and "class" in self._widths:
-            cut = min(self._widths["class"] - 5, 20 - rest)
-            self._widths["class"] -= max(0, cut)
-            rest += max(0, cut)
+        for name in ("nearest", "class"):
+            if rest < min(needed, 20) and name in self._widths:
+                cut = min(self._widths[name] - len(name), 20 - rest)
+                self._widths[name] -= cut
+                rest += cut
         self._file = max(8, min(needed, rest))
         self._width = width
 
@@ -258,16 +263,22 @@ class Table:
         return self._line(row["file"], texts, later if self._top else "")
 
     def _line(self, file: str, texts: dict[str, str], rest: str) -> str:
-        if len(file) > self._file:
-            file = "…" + file[len(file) - self._file + 1 :]  # the end tells more
-        cells = [file.ljust(self._file)]
+        # The end of a path tells more.
+        cells = [_fitting(file[::-1], self._file, left=False)[::-1]]
         for name, text in texts.items():
-            width = self._widths[name]
-            text = text if len(text) <= width else text[: width - 1] + "…"
-            cells.append(text.ljust(width) if name in ("class", "nearest") else text.rjust(width))
+            cells.append(_fitting(text, self._widths[name], left=name in ("class", "nearest")))
         line = "  ".join([*cells, *([rest] if rest else [])]).rstrip()
-        too_long = self._width is not None and len(line) > self._width
-        return line[: (self._width or 1) - 1] + "…" if too_long else line
+        return _fitting(line, self._width).rstrip()
+
+
+def _fitting(text: str, width: int, *, left: bool = True) -> str:
+    """A text in so many columns of a terminal, of which some letters take two."""
+    from rich.cells import cell_len, set_cell_size
+
+    if cell_len(text) > width:
+        return set_cell_size(text, width - 1) + "…"
+    space = " " * (width - cell_len(text))
+    return text + space if left else space + text
 
 
 def _title(name: str) -> str:

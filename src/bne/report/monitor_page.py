@@ -86,7 +86,6 @@ def write_page(
         pictures,
         looks(nearest, nearest),
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, render("monitor", content))
 
 

@@ -6,7 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from contextlib import contextmanager
+import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from torch import Tensor
+
+
+def open_streams() -> None:
+    """Gives standard streams that are closed, as by `<&-`, an empty file: Python has None there.
+
+    Otherwise the next file that is opened would take their place.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 @contextmanager
@@ -96,19 +107,26 @@ def check_file(file: Path, option: str, *read: str | Path) -> None:
     check_writable(file, option)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Writes a file, or replaces it, as a whole."""
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file, or replaces it, as a whole, and makes the folders that it lies in."""
     from bne.data.cache import sync
 
     partial = path.with_name(f".{path.name}.partial")
     try:
         with named(path):
-            partial.write_text(text, encoding="utf-8")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(data)
             sync(partial)
             partial.replace(path)
             sync(path.parent)
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # which would hide why there is no file
+            partial.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a text file as a whole."""
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: object) -> None:

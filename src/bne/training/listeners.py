@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 import time
 from collections import Counter
 from importlib import import_module
@@ -112,6 +113,9 @@ def _bar(console: Console) -> Any:
         TextColumn("{task.percentage:>3.0f} %", table_column=whole()),
         Time("", table_column=whole()),
         console=console,
+        # What is printed elsewhere than to a screen stays there.
+        redirect_stdout=sys.stdout.isatty(),
+        redirect_stderr=sys.stderr.isatty(),
     )
 
 
