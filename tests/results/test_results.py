@@ -90,6 +90,33 @@ def test_the_committed_page_and_figure_are_those_of_the_records(
     assert len(drawn) > 10
 
 
+def test_every_table_of_the_paper_stands_with_ours_on_a_page(make: Any, records: list[Any]) -> None:
+    text = make.tables_page([*records, *make.other_records()])
+    assert make.TABLES_PAGE.read_text(encoding="utf-8") == text, "run python results/make.py"
+    assert {name for name in tables() if name not in text} == set()
+    (part,) = [p for p in text.split("## ") if p.startswith(f"{make.ABLATION}, `{make.STANDARD}`")]
+    (row,) = [line for line in part.splitlines() if line.startswith("| DeepAll |")]
+    found, (_, paper) = scores("deepall"), MAIN["DeepAll"]
+    for target, printed, cell in zip(TARGETS, paper.split(), row.split(" | ")[1:], strict=False):
+        mean = fmean(value for (domain, _), value in found.items() if domain == target)
+        assert cell.startswith(f"{mean:.1f} ± ")
+        assert cell.endswith(f" ({printed})")
+
+
+def test_methods_that_a_table_of_the_paper_lacks_are_rows_of_ours(
+    make: Any, records: list[Any]
+) -> None:
+    asked = {"recipe": "default", "benchmark": "office31", "methods": ["freeze-bn"]}
+    chosen = make.choose(**asked, targets=["dslr"])
+    (item,) = make.plan(chosen, 1, {}, weights=make.WEIGHTS["resnet18"])
+    known = {"last": {"dslr": {"correct": 249, "images": 498}}}
+    one = replace(records[0], row="freeze-bn", settings=item.settings, accuracy=known)
+    part = make.table_part("sota-office31-resnet18", "default", [one])
+    assert "| FreezeBatchNorm | – | 50.0 | – | – | 1 |" in part
+    assert "Not run yet: DeepAll, BNE, BNE (a), DSON." in part
+
+
+
 def test_every_line_is_read_as_the_run_that_it_was(records: list[Any]) -> None:
     assert len(records) >= 203
     assert [record.digest for record in records] == [line["digest"] for line in LINES]
