@@ -22,7 +22,7 @@ from bne.core.options import check_least
 Layer = DomainBatchNorm | _BatchNorm
 
 WAITING = 16
-"""Batches that are summed up at once: a GPU spends more time on starting small sums than on them."""
+"""Batches that are summed up at once: for small sums, a GPU takes longer to start than to add."""
 
 
 def recompute_statistics(
