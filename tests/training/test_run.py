@@ -240,9 +240,10 @@ def test_the_average_is_tested_and_saved_with_its_own_statistics(
     assert all(torch.equal(averaged[k], v) for k, v in plain.items() if k.startswith("method/"))
 
 
-def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path) -> None:
+@pytest.mark.parametrize("averaging", [Averaging(), Averaging("ema", decay=0.97)])
+def test_the_saved_models_give_the_recorded_accuracy(images, tmp_path, averaging) -> None:
     notes = Notes()
-    recipe = small.recipe(exact_statistics=True)
+    recipe = small.recipe(exact_statistics=True, averaging=averaging)
     result = run(recipe, images, tmp_path / "run", listeners=[notes])
     assert [e for e in notes.heard if isinstance(e, Epoch)] == result.epochs
     assert [e.statistics for e in result.epochs] == ["running"] * 6 + ["exact"]
@@ -266,6 +267,21 @@ def test_training_stops_when_validation_gets_no_better(images, tmp_path) -> None
     recipe = small.recipe("freeze-bn", head=HeadPhase(0), train=still, patience=2)
     result = run(recipe, images, tmp_path / "run")
     assert [e.epoch for e in result.epochs] == [1, 2, 3]
+
+
+def test_a_run_that_does_not_last_writes_no_network_and_ends_the_same(
+    done, images, tmp_path
+) -> None:
+    _, result, _ = done
+    folder = tmp_path / "run"
+    analyse = lambda trained: {"mode": trained.method.training}  # noqa: E731
+    found = run(small.recipe(), images, folder, analyse=analyse, lasting=False)
+    assert timeless(found.epochs) == timeless(result.epochs)
+    assert (found.leaning, found.analysis) == (result.leaning, result.analysis)
+    assert not (folder / "model").exists()
+    assert not (folder / "best").exists()
+    kept = sorted(path.name for path in (folder / "checkpoints").iterdir())
+    assert kept == ["step-00000010", "step-00000030"]  # the head's end, and the end
 
 
 def test_a_loss_that_is_no_number_names_the_last_good_checkpoint(images, tmp_path) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from bne.data.images import ImageSet, Way
     from bne.training.events import Listener
 
+CHECKPOINT_SECONDS = 60.0
+
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
@@ -170,6 +172,8 @@ def _run(item: Item, job: Job, folder: Path, listeners: Sequence[Listener]) -> R
         listeners=listeners,
         analyse=analyse if wanted else None,
         resume=True,
+        checkpoint_seconds=CHECKPOINT_SECONDS,
+        lasting=job.keep_models,
     )
     if item.analysed and not result.analysis:
         raise SettingsError(

@@ -21,6 +21,9 @@ from bne.core.options import check_least
 
 Layer = DomainBatchNorm | _BatchNorm
 
+WAITING = 16
+"""Batches that are summed up at once: for small sums, a GPU takes longer to start than to add."""
+
 
 def recompute_statistics(
     net: DomainEnsemble, loader: Iterable[Sequence[Any]], *, shrinkage: float = 0.0
@@ -82,9 +85,9 @@ def measure(
     """
     check_least(0, shrinkage=shrinkage)
     before = {name: value.clone() for name, value in network.named_buffers()}
-    sums: dict[Layer, _Sums] = defaultdict(lambda: _Sums(domains))
+    sums: dict[Layer, _Sums] = defaultdict(_Sums)
     modes = {module: module.training for module in network.modules()}
-    current: list[Tensor] = []  # the present batch's domains, and which of its images count
+    current: list[Tensor] = []  # (K, N), which images of the present batch count for which domain
 
     def add(layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         if layer.training:
@@ -96,7 +99,8 @@ def measure(
             for layer in _layers(network):
                 hooks.callback(layer.register_forward_pre_hook(add).remove)
             for images, ids, counts in batches:
-                current[:] = ids, counts
+                each = torch.arange(domains, device=ids.device).unsqueeze(1)
+                current[:] = [((ids == each) & counts).double()]
                 observe(images, ids)
     finally:
         network.train(modes[network])  # which methods do more in than set modes
@@ -134,27 +138,34 @@ def shrunk(moments: Moments, images: Tensor, shrinkage: float, eps: float) -> Mo
 class _Sums:
     """Mean and second moment of one layer's input, domain by domain, as sums over images."""
 
-    def __init__(self, domains: int) -> None:
-        self._domains = domains
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Tensor, Moments]] = []
         self._images: Tensor | None = None
         self._sums: Tensor | None = None
         self.values = 0
 
-    def add(self, x: Tensor, domains: Tensor, counts: Tensor) -> None:
-        """Adds images, (N * rows, C, *spatial), that belong to domains, (N,), and count, (N,)."""
-        samples = x.unflatten(0, (len(domains), -1))
-        mean, var = image_moments(samples)
-        mean, var = mean.double(), var.double()
-        each = torch.arange(self._domains, device=x.device).unsqueeze(1)
-        belongs = ((domains == each) & counts).double()  # (K, N)
+    def add(self, x: Tensor, belongs: Tensor) -> None:
+        """Adds images, (N * rows, C, *spatial), that belong to domains, (K, N), 1 or 0."""
+        samples = x.unflatten(0, (belongs.shape[1], -1))
+        self._waiting.append((belongs, image_moments(samples)))
+        self.values = samples[0].numel() // samples.shape[2]
+        if len(self._waiting) == WAITING:
+            self._sum_up()
+
+    def _sum_up(self) -> None:
+        belongs = torch.cat([known for known, _ in self._waiting], 1)
+        own = zip(*(moments for _, moments in self._waiting), strict=True)
+        mean, var = (torch.cat(each).double() for each in own)
+        self._waiting.clear()
         sums = torch.stack([belongs @ mean, belongs @ (var + mean.square())])
         images = belongs.sum(1)
         self._sums = sums if self._sums is None else self._sums + sums
         self._images = images if self._images is None else self._images + images
-        self.values = samples[0].numel() // samples.shape[2]
 
     def moments(self, *, pooled: bool) -> tuple[Moments, Tensor]:
         """The K domains' moments, (K, C), and numbers of images, (K,), of all processes or this."""
+        if self._waiting:
+            self._sum_up()
         assert self._sums is not None
         assert self._images is not None
         if pooled:

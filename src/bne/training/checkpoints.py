@@ -125,9 +125,13 @@ class Keeper:
     """What a run keeps in its folder. Everything is written by one process, in order.
 
     Tensors are copied at once and written in the background; leaving the context waits for it.
+
+    Attributes:
+        lasting: whether the folder stays when the run is over; if not, no models are kept.
     """
 
-    def __init__(self, folder: RunFolder, runtime: Runtime) -> None:
+    def __init__(self, folder: RunFolder, runtime: Runtime, *, lasting: bool = True) -> None:
+        self.lasting = lasting
         self._folder = folder
         self._runtime = runtime
         self._writer = ThreadPoolExecutor(1)
@@ -173,7 +177,7 @@ class Keeper:
     def model(self, folder: Path, method: Method) -> None:
         """Keeps a method as it is now in a model folder."""
         runtime, recipe = self._runtime, self._runtime.recipe
-        if not runtime.processes.first:
+        if not (self.lasting and runtime.processes.first):
             return
         info = ModelInfo(
             backbone=recipe.backbone,

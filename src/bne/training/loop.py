@@ -264,10 +264,10 @@ class PhaseTraining:
             value.copy_(tracked[name])
 
     def adopt_average(self) -> None:
-        """Leaves the method as `averaged` shows it, for good."""
+        """Leaves the method as `averaged` shows it, for good, or ready for exact statistics."""
         if self.average.weights:
             self.average.adopt()
-        if self._measures:
+        if self._measures and not self._runtime.recipe.exact_statistics:
             self.measure_statistics(SCORING_STEPS)
 
     @property
@@ -417,9 +417,12 @@ class Trainer:
             due = any(progress.step % steps == 0 for steps in self._report_every)
             if due and progress.step % per_epoch:
                 self._report(training, images, started)
-        loss, stop, _ = self._collect(training)
+        loss, stop, due = self._collect(training)
         progress.epoch_seconds = time.perf_counter() - started
         self._finish_epoch(training, loss, images)
+        over = progress.epoch == training.epochs
+        if self.keeper.lasting or stop or due or over:
+            self._checkpoint(training)
         if stop:
             raise self._interrupted()
 
@@ -493,7 +496,6 @@ class Trainer:
                 target=target,
             )
             self.record(epoch, training.method)
-        self._checkpoint(training)
 
     def _checkpoint(self, training: PhaseTraining) -> None:
         self.progress.seconds = self.seconds

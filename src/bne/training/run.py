@@ -62,6 +62,7 @@ def run(
     graphs: bool | None = None,
     checkpoint_seconds: float = 300.0,
     checkpoint_steps: int | None = None,
+    lasting: bool = True,
 ) -> Result:
     """Trains and writes everything into a folder.
 
@@ -76,8 +77,10 @@ def run(
         resume: whether to go on with an unfinished run of the folder, if there is one.
         graphs: whether steps are recorded and replayed as CUDA graphs; by default wherever that
             can be done: on one GPU.
-        checkpoint_seconds: the longest time without a checkpoint; there is one after every epoch.
+        checkpoint_seconds: the longest time without a checkpoint.
         checkpoint_steps: the most steps without one.
+        lasting: whether the folder stays when the run is over. If so, it gets the networks, and a
+            checkpoint after every epoch; if not, one after each phase.
 
     Raises:
         TrainingError: The loss is no longer a number, the folder holds another run or is in
@@ -95,7 +98,8 @@ def run(
             # In a function of its own, so that nothing of the run outlives the processes' group.
             heard = listeners if processes.first else ()
             place = RunFolder(Path(folder))
-            return _run(processes, inputs, prepared, place, heard, analyse, pace, resume=resume)
+            how = {"resume": resume, "lasting": lasting}
+            return _run(processes, inputs, prepared, place, heard, analyse, pace, **how)
     finally:
         for listener in listeners:
             listener.close()
@@ -111,6 +115,7 @@ def _run(
     pace: Pace,
     *,
     resume: bool,
+    lasting: bool,
 ) -> Result:
     """What `run` does, as one of several processes."""
     environment = describe(processes.device, inputs.recipe.weights)
@@ -122,7 +127,7 @@ def _run(
     with (
         folder.alone() if processes.first else nullcontext(),
         noticed() as interruption,
-        Keeper(folder, runtime) as keeper,
+        Keeper(folder, runtime, lasting=lasting) as keeper,
     ):
         checkpoint = keeper.resumed() if resume else None
         progress = Progress.from_dict(checkpoint.state["progress"] if checkpoint else {})
