@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from bne.data.transform import EvalTransform
     from bne.methods import Method
 
-METHODS = ("DeepAll", "BNE", "Points", "Points, learned", "Points without domains")
+METHODS = ("DeepAll", "BNE", "Points", "Points without domains", "Points, learned")
 
 
 def lines(
