@@ -20,8 +20,7 @@ from bne.words import listed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.inspection.analysis import Analysis
-    from bne.inspection.examples import Example
+    from bne.inspection.analysis import Analysis, Example
     from bne.report.answer import Lead
     from bne.report.charts import Curves, Scores
     from bne.report.look import Look
