@@ -289,6 +289,11 @@ def leaning_accuracy(record: Record, measure: Measure = ACCURACY) -> float | Non
     return pooled(choose_leaning(found, most).target.values()).by(measure)
 
 
+def percent(scores: Mapping[str, Mapping[str, int]]) -> float:
+    """Of the images of all domains together."""
+    return pooled(scores_from_dict(scores).values()).accuracy
+
+
 def images_of(found: Found) -> dict[str, int]:
     """How many images each target has."""
     return {
@@ -323,9 +328,7 @@ def closest_domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table
 
         def value(record: Record, place: int = place) -> float | None:
             ranks = record.analysis["target"]["accuracy"]["by_rank"]
-            if place >= len(ranks):
-                return None
-            return pooled(scores_from_dict(ranks[place]).values()).accuracy
+            return percent(ranks[place]) if place < len(ranks) else None
 
         cells = {target: cell(found, target, value) for target in targets}
         mean = average(list(cells.values()), [sizes.get(target, 0) for target in targets])
