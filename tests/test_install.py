@@ -20,16 +20,6 @@ ours = {name.split(".")[0] for name in set(sys.modules) - loaded} - sys.stdlib_m
 print(*sorted(ours))
 """
 
-HELP = """
-import sys
-from bne.cli import main
-sys.argv = ["bne", "--help"]
-try:
-    main()
-finally:
-    print({"torch", "torchvision", "numpy", "PIL"} & set(sys.modules))
-"""
-
 
 def test_importing_bne_imports_nothing_but_torch():
     """Also without torch: the command line must answer before it is loaded."""
@@ -45,12 +35,6 @@ def test_every_subpackage_is_there_when_asked_for():
     assert run(sys.executable, "-c", asked) == " ".join(f"bne.{name}" for name in folders)
     assert "methods" in dir(bne)
     assert not hasattr(bne, "__main__")  # which would run
-
-
-def test_help_is_there_before_anything_slow_is_imported():
-    *text, loaded = run(sys.executable, "-c", HELP).splitlines()
-    assert any("analyze" in line for line in text)
-    assert loaded == "set()"
 
 
 def test_installs_without_extras_in_a_fresh_environment(tmp_path):

@@ -227,8 +227,7 @@ def compare(
     images, table, records = open_images(place), official_split(place), folder / "records.jsonl"
     left_out = [(domain,) for domain in images.domains]
     chosen = choose(recipe=str(recipe), methods=parse_names(methods), held_out=left_out)
-    official = table is not None or images.is_split
-    items = plan(chosen, seeds, settings, images=images, official=official)
+    items = plan(chosen, seeds, settings, images=images, split_file=table)
     left = [item for item, record in find_records(items, read(records)) if record is None]
     inputs = check_runs(left, images, table, allow_gaps=allow_gaps)
     if table and any(one.recipe.validation == "official" for one in inputs):

@@ -5,7 +5,7 @@ import pytest
 
 from bne.benchmark.plan_file import for_this_machine, read_plan, write_plan
 from bne.data.sources import open_images
-from bne.errors import DataError, SettingsError
+from bne.errors import DataError
 from bne.training.environment import weights_sha256
 from bne.training.identity import images_digest
 from tests.benchmark.test_execute import item
@@ -40,5 +40,3 @@ def test_images_and_weights_must_be_those_of_the_plan(data: Path, tmp_path: Path
     file.write_bytes(b"changed")
     with pytest.raises(DataError, match="The weights are not those of the plan"):
         for_this_machine([here], images)
-    with pytest.raises(SettingsError, match="there is no file"):
-        for_this_machine([replace(run, materials={})], images)

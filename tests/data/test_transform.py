@@ -53,11 +53,6 @@ def test_file_image_and_cache_give_the_same(tmp_path: Path, fit: Fit) -> None:
         assert torch.equal(transform(images), transform.image(image))
 
 
-def test_grey_images_become_rgb() -> None:
-    grey = photo().convert("L")
-    assert torch.equal(SMALL.image(grey), SMALL.image(grey.convert("RGB")))
-
-
 def test_survives_json() -> None:
     assert EvalTransform.from_dict(json.loads(json.dumps(SMALL.to_dict()))) == SMALL
     boxed = replace(SMALL, fit="letterbox")

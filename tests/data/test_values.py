@@ -1,8 +1,6 @@
 """Images of more than 8 bits under a stated range, from files to what a model keeps."""
 
 import json
-import struct
-import zlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,6 +22,8 @@ from bne.recipes.inputs import Inputs
 from bne.recipes.schema import checked, to_recipe
 from tests.cli.command import bne as command
 from tests.data.small import encode
+from tests.data.test_datasets import Items
+from tests.data.test_images import COLOURS_16, _png
 from tests.training import small
 
 
@@ -67,14 +67,7 @@ def test_a_window_makes_other_numbers_readable(mode: str) -> None:
 
 
 def test_color_of_16_bits_cannot_have_a_range() -> None:
-    data = bytes.fromhex("89504e470d0a1a0a") + b"".join(
-        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
-        for kind, body in (
-            (b"IHDR", struct.pack(">IIBBBBB", 4, 4, 16, 2, 0, 0, 0)),
-            (b"IDAT", zlib.compress((b"\0" + bytes(24)) * 4)),
-            (b"IEND", b""),
-        )
-    )
+    data = _png(COLOURS_16, 16, 2)
     assert pixels(data, "x", Way(4)).shape == (4, 4, 3)
     with pytest.raises(DataError, match=r"^x: 16-bit color, .* save it as an \.npy array"):
         pixels(data, "x", Way(4, window=(0, 4095)))
@@ -190,18 +183,7 @@ def test_a_model_keeps_its_range(tmp_path: Path) -> None:
 def test_datasets_keep_16_bits() -> None:
     values = np.arange(256, dtype=np.uint16).reshape(16, 16) * 16
     items = [(values, 0, "a"), (Image.fromarray(values), 1, "b"), (torch.tensor(values), 1, "b")]
-    for file in open_images(items_dataset(items)).files:
+    for file in open_images(Items(items)).files:
         assert (read(file.read(), file.name).array == values).all()
-    file = open_images(items_dataset([(values[..., None], 0, "a")])).files[0]
+    file = open_images(Items([(values[..., None], 0, "a")])).files[0]
     assert (read(file.read(), file.name).array == values).all()
-
-
-def items_dataset(items: list[tuple[object, int, str]]) -> torch.utils.data.Dataset:
-    class Items(torch.utils.data.Dataset):
-        def __len__(self) -> int:
-            return len(items)
-
-        def __getitem__(self, index: int) -> tuple[object, int, str]:
-            return items[index]
-
-    return Items()

@@ -1,12 +1,9 @@
-"""A training that was never carried out, and analyses of tiny networks."""
+"""A training that was never carried out."""
 
 from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.events import Epoch, Score
 from bne.training.files import plain
 from bne.training.folder import UNFINISHED, Training
-from tests.inspection.models import analysis
-
-__all__ = ["analysis", "epochs", "training"]
 
 STAGES = ("head", "head", "warm-up", "warm-up", "distance training", "distance training")
 

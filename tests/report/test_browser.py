@@ -18,8 +18,9 @@ from bne.inspection.maps import Map
 from bne.report.benchmark_page import benchmark_page
 from bne.report.page import render
 from bne.report.run_page import run_page, write_report
+from tests.inspection.models import analysis
 from tests.report.benchmarks import RECORDS, benchmark, experiment
-from tests.report.models import analysis, training
+from tests.report.models import training
 from tests.report.pages import HOSTILE, fits, hovered, opened, readable, told
 
 RUN_READY, READY = "body.ready #stage.ready", "#filters.ready"

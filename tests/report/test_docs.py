@@ -6,7 +6,7 @@ import typer
 
 from bne.cli.app import app
 from tests.docs.pages import ROOT
-from tests.report.models import analysis
+from tests.inspection.models import analysis
 
 PAGE = ROOT / "docs" / "analysis.md"
 

@@ -22,8 +22,8 @@ from bne.report.page import render
 from bne.report.run_page import run_page, write_report
 from bne.training.events import Score
 from bne.training.folder import NO_RUN
-from tests.inspection.models import CLASSES, SOURCES, TARGET
-from tests.report.models import analysis, training
+from tests.inspection.models import CLASSES, SOURCES, TARGET, analysis
+from tests.report.models import training
 from tests.report.pages import Reader, data_of
 
 KINDS = {"surely wrong", "most confident", "most mixed"}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.plan import Item, kind
 from bne.benchmark.reference import SUMMARIES
-from bne.benchmark.tables import LEANING, accuracy_table, signed, uneven_targets
+from bne.benchmark.tables import LEANING, accuracy_table, images_of, signed, uneven_targets
 from bne.inspection.intervals import margin
 from bne.recipes.schema import Recipe
 from bne.training.events import ACCURACY, BALANCED
@@ -106,7 +106,7 @@ def expectations(found: Found, rules: Sequence[Rule]) -> list[Expectation]:
     measure = BALANCED if uneven_targets(found) else ACCURACY
     table = accuracy_table("", found, None, rule, measure)
     targets = [column for column in table.columns if column not in SUMMARIES]
-    images = _images(found)
+    images = images_of(found)
     cells = {row.name: [row.cells[target] for target in targets] for row in table.rows}
     base = next((item.row for item, _ in found if item.recipe.method == "deepall"), None)
     made = []
@@ -177,12 +177,3 @@ def _gain(own: Sequence[Cell], base: Sequence[Cell]) -> Interval | None:
             return None
         gaps.append(fmean(ours.values[seed] - theirs.values[seed] for seed in common))
     return Interval.of(gaps)
-
-
-def _images(found: Found) -> dict[str, int]:
-    """How many images each target has."""
-    return {
-        item.target: sum(score["images"] for score in record.accuracy["last"].values())
-        for item, record in found
-        if record is not None
-    }

@@ -167,7 +167,8 @@ def plan(
     *,
     weights: str | None = None,
     images: ImageSet | None = None,
-    official: bool | None = None,
+    split_file: Path | None = None,
+    records: Iterable[Record] = (),
 ) -> list[Item]:
     """All runs of an experiment, the first seed of every row before any second one.
 
@@ -178,8 +179,8 @@ def plan(
         weights: initial weights of all runs, instead of the recipe's; a file need not be at hand,
             since a table of what is recorded can be had without it.
         images: that the runs are for, if they are at hand.
-        official: whether an official split decides what `validation: auto` is; without the data
-            see `official_by_records`.
+        split_file: the official split that lies with them, if one does.
+        records: of other runs, which tell without images what `validation: auto` is.
 
     Raises:
         SettingsError: A setting is unknown or impossible, or a target has the name of a column
@@ -194,7 +195,10 @@ def plan(
             )
     if not experiment.rows or not experiment.targets:
         raise SettingsError(f"{experiment.name} has no rows or no targets: nothing is to be run.")
-    official = official_by_records(experiment, ()) if official is None else official
+    if images is None:
+        official = _official_by_records(experiment, records)
+    else:
+        official = split_file is not None or images.is_split
     names, checksum = images_digest(images) if images else None, cache(weights_sha256)
     starts = []
     for row in experiment.rows:
@@ -244,7 +248,7 @@ def estimate(items: Sequence[Item], records: Iterable[Record]) -> float | None:
     return sum(fmean(seconds) for seconds in expected if seconds) if all(expected) else None
 
 
-def official_by_records(experiment: Experiment, records: Iterable[Record]) -> bool:
+def _official_by_records(experiment: Experiment, records: Iterable[Record]) -> bool:
     """Whether runs follow an official split, as their benchmark declares or recorded ones do."""
     if experiment.benchmark is not None:
         return find_benchmark(experiment.benchmark).split_file is not None

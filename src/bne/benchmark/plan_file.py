@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.plan import Item
 from bne.errors import DataError
-from bne.recipes.checks import check_settings
 from bne.recipes.schema import checked, to_recipe
 from bne.training.environment import weights_sha256
 from bne.training.files import plain, write_text
@@ -75,7 +74,6 @@ def for_this_machine(
 
     Raises:
         DataError: Images or weights are not those of the plan.
-        SettingsError: Weights are not there.
     """
     names, checksum = images_digest(images), cache(weights_sha256)
     found = []
@@ -90,6 +88,4 @@ def for_this_machine(
             if known is not None and here.get(what) != known:
                 raise DataError(f"The {what} are not those of the plan; give the same.")
         found.append(replace(item, recipe=recipe, materials=here))
-    for recipe in {item.row: item.recipe for item in found}.values():
-        check_settings(recipe)
     return found

@@ -21,7 +21,7 @@ from bne.benchmark.reference import (
 from bne.inspection.intervals import margin
 from bne.methods.method import find
 from bne.training.events import ACCURACY, Leaning, scores_from_dict
-from bne.training.scores import choose_leaning, pooled
+from bne.training.scores import choose_leaning, mean_accuracy, pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -291,8 +291,16 @@ def leaning_accuracy(record: Record, measure: Measure = ACCURACY) -> float | Non
 
 def percent(scores: Mapping[str, Mapping[str, int]]) -> float:
     """Of the images of all domains together."""
-    correct = sum(score["correct"] for score in scores.values())
-    return 100 * correct / sum(score["images"] for score in scores.values())
+    return pooled(scores_from_dict(scores).values()).accuracy
+
+
+def images_of(found: Found) -> dict[str, int]:
+    """How many images each target has."""
+    return {
+        item.target: sum(score["images"] for score in record.accuracy["last"].values())
+        for item, record in found
+        if record is not None
+    }
 
 
 def latent_table(kind: str, name: str, found: Found, paper: PaperTable) -> Table:
@@ -304,7 +312,7 @@ def latent_table(kind: str, name: str, found: Found, paper: PaperTable) -> Table
         found: runs, with their records, which hold analyses.
         paper: table of the paper to show beside ours.
     """
-    makers: dict[str, Callable[[str, Found, PaperTable], Table]] = {
+    makers = {
         "closest-domain-accuracy": closest_domain_accuracy,
         "domain-accuracy": domain_accuracy,
         "similarity": similarity,
@@ -314,12 +322,7 @@ def latent_table(kind: str, name: str, found: Found, paper: PaperTable) -> Table
 
 def closest_domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table:
     """Accuracy of the nearest branch, the second and so on; Avg. weighs targets by their images."""
-    targets = _targets(found)
-    sizes = {
-        item.target: sum(score["images"] for score in record.accuracy["last"].values())
-        for item, record in found
-        if record is not None
-    }
+    targets, sizes = _targets(found), images_of(found)
     ours = {}
     for place, rank in enumerate(RANKS):
 
@@ -337,8 +340,9 @@ def domain_accuracy(name: str, found: Found, paper: PaperTable) -> Table:
     """How often training images lie nearest to their own domain, mean over the source domains."""
 
     def value(record: Record) -> float:
-        scores = record.analysis["sources"]["domain_accuracy"]["train"]
-        return sum(percent({name: one}) for name, one in scores.items()) / len(scores)
+        return mean_accuracy(
+            scores_from_dict(record.analysis["sources"]["domain_accuracy"]["train"])
+        )
 
     targets = _targets(found)
     ours = {}

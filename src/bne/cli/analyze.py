@@ -52,15 +52,10 @@ def analyze(
     The folder gets index.html, which needs nothing else, analysis.json, and every figure as PNG
     and PDF. A run that is not finished gets a page of what there is.
     """
-    from bne.errors import DataError
+    from bne.errors import DataError, require
 
-    try:
-        from bne.report.run_page import write_report
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        message = "matplotlib is not installed; pip install 'bne[report]' brings it."
-        raise DataError(message) from None
+    require("matplotlib", "report")
+    from bne.report.run_page import write_report
     from bne.training.folder import NO_NETWORK, find_model, read_training
 
     training = read_training(run)

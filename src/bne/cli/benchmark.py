@@ -88,18 +88,15 @@ def explain_absence(file: Path, records: "Sequence[Record]", items: "Sequence[It
         return f"{start}: they are of {methods}; name such a method (--methods)."
     if not unlike:
         return f"{start}: {len(near)} have other targets, seeds, weights or images."
-    options = {
-        key: f"--weights {value}" if key == "weights" and value else f"--set {key}={_yaml(value)}"
-        for key, value in unlike.items()
+    texts = {k: own if isinstance(own, str) else json.dumps(own) for k, own in unlike.items()}
+    options = [
+        f"--weights {text}" if key == "weights" and unlike[key] else f"--set {key}={text}"
+        for key, text in texts.items()
         if key != "statistics"  # of an earlier version, which no setting brings back
-    }
+    ]
     many = ", or another --recipe" if len(options) > 1 else ""
-    add = f"; add {' '.join(options.values())}{many}" if options else ""
+    add = f"; add {' '.join(options)}{many}" if options else ""
     return f"{start}; {len(near)} of them differ in {listed(unlike)} alone{add}."
-
-
-def _yaml(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def write_report(
@@ -283,7 +280,7 @@ def benchmark(
     failed.
     """
     from bne.benchmark.execute import Job
-    from bne.benchmark.plan import check_runs, choose, estimate, official_by_records, plan
+    from bne.benchmark.plan import check_runs, choose, estimate, plan
     from bne.benchmark.records import outdated, read
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
@@ -321,9 +318,8 @@ def benchmark(
         {**common.parse_settings(settings or []), **({"group": group} if group else {})},
         weights=weights,
         images=images,
-        official=(split_file is not None or images.is_split)
-        if images
-        else official_by_records(experiment, known),
+        split_file=split_file,
+        records=known,
     )
     left = [item for item, record in find_records(items, known) if record is None][:limit]
     if old := outdated(known, left):

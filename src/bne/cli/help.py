@@ -27,8 +27,9 @@ class Command(TyperCommand):
     """A verb."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Names arguments as the help does, in errors too."""
-        return _in_capitals(super().collect_usage_pieces(ctx))
+        """Names arguments as the help does, in errors too: Typer's {model} as MODEL."""
+        pieces = super().collect_usage_pieces(ctx)
+        return [re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), piece) for piece in pieces]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Writes usage, what the verb does, its options and an example."""
@@ -75,11 +76,6 @@ def _text(command: Any, ctx: Any) -> Iterable[str]:
     if command.epilog:
         yield from textwrap.wrap(command.epilog, width, break_on_hyphens=False)
         yield ""
-
-
-def _in_capitals(pieces: list[str]) -> list[str]:
-    """Typer's {model} as MODEL."""
-    return [re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), piece) for piece in pieces]
 
 
 def _option(parameter: Any, ctx: Any) -> tuple[str, str]:

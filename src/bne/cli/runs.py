@@ -12,7 +12,7 @@ import typer
 
 from bne.cli import common
 from bne.cli.progress import Phase, progress
-from bne.words import duration
+from bne.words import counted, duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -95,7 +95,7 @@ def summary(items: "Sequence[Item]", left: "Sequence[Item]", seconds: float | No
         left: those to run now.
         seconds: that they may take, if it is known.
     """
-    count = "1 run" if len(items) == 1 else f"{len(items)} runs"
+    count = counted(len(items), "run")
     if not left:
         return f"{count}, nothing to do."
     time = "for how long is not known yet" if seconds is None else f"about {duration(seconds)}"

@@ -35,8 +35,7 @@ def verify(
     """
     from bne import api
 
-    way = {"device": device, "weights": weights, "cache": cache, "skip_bad": skip_bad}
-    found = api.verify(run, data, **way)  # type: ignore[arg-type]
+    found = api.verify(run, data, device=device, weights=weights, cache=cache, skip_bad=skip_bad)
     if as_json:
         typer.echo(json.dumps(found.to_dict(), indent=2))
     else:

@@ -35,7 +35,7 @@ from bne.errors import DataError
 from bne.words import counted, listed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import PurePath
 
     from bne.data.values import Window
@@ -342,10 +342,9 @@ def _held_out(images: ImageSet, table: Path | None, groups: Groups) -> set[str]:
 
 
 def _alike(
-    duplicates: Iterable[list[ImageFile]], near: Iterable[list[ImageFile]], held_out: set[str]
+    duplicates: Iterable[list[ImageFile]], near: Sequence[list[ImageFile]], held_out: set[str]
 ) -> Iterator[str]:
     """What images that are the same, or nearly, mean for splits."""
-    near = list(near)
     if near:
         wide = [group for group in near if len({file.domain for file in group}) > 1]
         apart = f", {len(wide)} of them in several domains" if wide else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,11 @@ def read_file(path: str) -> bytes:
     if not os.path.isfile(path):  # noqa: PTH113 - called once an image
         raise DataError(f"{printable(path)}: there is no such file; restore or unlist it.")
     return read_slice(path, 0, None)
+
+
+def of_file(path: Path | str) -> tuple[Callable[[], bytes], str]:
+    """`read` and `stamp` of an entry that is a file."""
+    return partial(read_file, str(path)), stamp_of(path)
 
 
 def read_slice(path: str, offset: int, size: int | None) -> bytes:

@@ -6,11 +6,10 @@ training images are kept apart: WILDS holds whole domains out to validate and te
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bne.data.entries import Entry, folders, inner_path, is_image, read_file, stamp_of
+from bne.data.entries import Entry, folders, inner_path, is_image, of_file
 from bne.data.tables import read_json_rows, read_rows
 from bne.errors import DataError
 
@@ -101,7 +100,7 @@ def kfold_lists(root: Path) -> Iterator[Entry]:
                     raise DataError(f"{table}, line {line}: {text!r} is not domain/class/image.")
                 domain, name, file = path.parts
                 place = root / "images" / path
-                yield Entry(domain, name, file, *_file(place), part=PARTS[kind])
+                yield Entry(domain, name, file, *of_file(place), part=PARTS[kind])
 
 
 def halves(root: Path) -> Iterator[Entry]:
@@ -118,7 +117,7 @@ def halves(root: Path) -> Iterator[Entry]:
                     if is_image(Path(file.name), bytes):
                         name = f"{half.name}/{file.name}"
                         part = PARTS[half.name]
-                        yield Entry(domain.name, folder.name, name, *_file(file), part=part)
+                        yield Entry(domain.name, folder.name, name, *of_file(file), part=part)
 
 
 def image_folder(root: Path) -> Iterator[Entry]:
@@ -144,11 +143,7 @@ def image_folder(root: Path) -> Iterator[Entry]:
 
 
 def _entry(root: Path, domain: str, name: str, file: str, group: str, part: str) -> Entry:
-    return Entry(domain, name, file, *_file(root / file), group, part)
-
-
-def _file(path: Path) -> tuple[Any, str]:
-    return partial(read_file, str(path)), stamp_of(path)
+    return Entry(domain, name, file, *of_file(root / file), group, part)
 
 
 def _unknown_part(table: Path, line: int, found: str) -> DataError:

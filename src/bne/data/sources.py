@@ -20,9 +20,8 @@ from bne.data.entries import (
     inner_path,
     is_hidden,
     is_image,
+    of_file,
     printable,
-    read_file,
-    stamp_of,
 )
 from bne.data.images import KINDS
 from bne.data.tables import read_rows
@@ -154,8 +153,7 @@ def _list_folder(domain: Path) -> Iterator[Entry]:
                 raise _misplaced(file)
             # A broken link too: it fails, by name, when it is read.
             if is_image(Path(file.name), partial(head_of, file.path)):
-                read, stamp = partial(read_file, file.path), stamp_of(file.path)
-                yield Entry(domain.name, class_folder.name, file.name, read, stamp)
+                yield Entry(domain.name, class_folder.name, file.name, *of_file(file.path))
 
 
 def _children(folder: os.PathLike[str]) -> Iterator[os.DirEntry[str]]:
@@ -178,8 +176,7 @@ def _list_table(table: Path) -> Iterator[Entry]:
             raise DataError(f"{table}, lines {first} and {line}: {name} occurs twice; remove one.")
         if row.get("group") == "":
             raise DataError(f"{table}, line {line}: 'group' is empty; fill it in.")
-        file = table.parent / path
-        read, stamp = partial(read_file, str(file)), stamp_of(file)
-        yield Entry(row["domain"], row["class"], path, read, stamp, row.get("group") or "")
+        found = of_file(table.parent / path)
+        yield Entry(row["domain"], row["class"], path, *found, row.get("group") or "")
     if not lines:
         raise DataError(f"{table}: holds no images; add a line for each below the columns' names.")

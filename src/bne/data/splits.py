@@ -241,7 +241,10 @@ def official(
     lines: dict[int, int] = {}
 
     def choose(source: str, indices: list[int]) -> set[int]:
-        found = {index: _row_of(images, index, rows) for index in indices}
+        found = {
+            index: next((rows[name] for name in _names(images, index) if name in rows), None)
+            for index in indices
+        }
         absent = [images.files[index].name for index, row in found.items() if row is None]
         if absent:
             count = counted(len(absent), "image")
@@ -352,10 +355,6 @@ def _rows(table: Path) -> list[tuple[int, dict[str, str]]]:
         return list(read_rows(table, ("domain", "file", "split")))
     except DataError as error:
         raise _faulty(str(error).removesuffix(".")) from error
-
-
-def _row_of(images: ImageSet, index: int, rows: Mapping[str, _Row]) -> _Row | None:
-    return next((rows[name] for name in _names(images, index) if name in rows), None)
 
 
 def _names(images: ImageSet, index: int) -> tuple[str, str]:

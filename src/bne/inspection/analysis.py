@@ -10,7 +10,6 @@ import torch
 from bne.core.ensemble import DomainEnsemble
 from bne.data.feed import Feed
 from bne.inspection import numbers as figures
-from bne.inspection.examples import Example, describe, remarkable
 from bne.inspection.maps import NEIGHBORS, Map, choose_layers, make_maps
 from bne.inspection.observe import branches, observe, sample, silent
 from bne.training.runtime import autocast, effective
@@ -18,13 +17,17 @@ from bne.training.runtime import autocast, effective
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
+    from torch import Tensor
+
     from bne.data.cache import PreparedImages
+    from bne.data.images import ImageSet
     from bne.data.transform import EvalTransform
     from bne.inspection.numbers import Numbers
     from bne.inspection.observe import Observed, Tell
     from bne.methods import Method
     from bne.training.model_folder import ModelInfo, Trained
 
+EACH = 4  # examples of a kind and a domain
 POINTS = 20_000  # on a map: more take long to lay out, and their pictures fill the page
 NUMBERS = 800_000  # of points on maps, which fill the page too: as many points as that allows
 NO_BRANCHES = "This method weighs no branches: there are no weights, similarities or maps."
@@ -87,6 +90,73 @@ def analyse(trained: Trained) -> dict[str, Any]:
         sources["similarity"] = figures.similarity(observed, train)
         sources["layers"] = figures.layers(observed, train)
     return {"branches": list(observed.branches), "target": target, "sources": sources}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image and what the model says of it.
+
+    Attributes:
+        number: number of the prepared image.
+        name: name of the image.
+        domain: its domain.
+        truth: its class.
+        answer: the predicted class.
+        weights: weights of the branches, by domain.
+        confidence: probability of the predicted class.
+    """
+
+    number: int
+    name: str
+    domain: str
+    truth: str
+    answer: str
+    weights: Mapping[str, float]
+    confidence: float
+
+
+def remarkable(observed: Observed, images: ImageSet) -> dict[str, list[Example]]:
+    """The images, at most as many of each domain, by what they are; kinds without any are absent.
+
+    `surely wrong` have the highest confidence of the wrong answers. `most confident` weights have
+    a small entropy, `most mixed` ones a large one: none where all weights are the same, or there
+    are none.
+    """
+    weights = observed.weights
+    wrong = observed.answers != observed.truth
+    kinds = {"surely wrong": (-observed.confidence, wrong)}
+    if observed.branches and bool((weights - weights[0]).abs().max() >= 1e-6):
+        entropy, every = torch.special.entr(weights.double()).sum(1), torch.ones_like(wrong)
+        kinds |= {"most confident": (entropy, every), "most mixed": (-entropy, every)}
+    found = {
+        kind: [
+            describe(observed, images, row)
+            for rows in observed.rows().values()
+            for row in _first(rows[among[rows]], key)
+        ]
+        for kind, (key, among) in kinds.items()
+    }
+    return {kind: own for kind, own in found.items() if own}
+
+
+def _first(rows: Tensor, key: Tensor) -> list[int]:
+    """The rows of the smallest keys."""
+    found: list[int] = rows[key[rows].argsort(stable=True)][:EACH].tolist()
+    return found
+
+
+def describe(observed: Observed, images: ImageSet, row: int) -> Example:
+    """One of the observed images."""
+    number = int(observed.numbers[row])
+    return Example(
+        number,
+        images.files[number].name,
+        observed.domains[int(observed.domain[row])],
+        observed.classes[int(observed.truth[row])],
+        observed.classes[int(observed.answers[row])],
+        dict(zip(observed.branches, observed.weights[row].tolist(), strict=True)),
+        float(observed.confidence[row]),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Reading files of weights: safetensors, PyTorch's, Caffe's. Nothing is ever unpickled."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -36,7 +36,9 @@ def read_weights(path: Path, backbone: Backbone) -> StateDict:
         if path.suffix == ".safetensors":
             return _read_safetensors(path)
         if path.suffix == ".caffemodel":
-            return _read_caffe(path, backbone.from_caffe)
+            if backbone.from_caffe is None:
+                raise ValueError("Caffe weights fit the backbone alexnet_cvgj only")
+            return backbone.from_caffe(read_caffemodel(path))
         return _read_torch(path)
     except ValueError as error:
         raise SettingsError(f"{path} cannot be used as weights: {error}") from error
@@ -48,12 +50,6 @@ def _read_safetensors(path: Path) -> StateDict:
         return dict(safetensors.load_file(path))
     except require("safetensors").SafetensorError as error:
         raise ValueError(f"it is damaged or no safetensors file ({error})") from error
-
-
-def _read_caffe(path: Path, convert: Callable[..., StateDict] | None) -> StateDict:
-    if convert is None:
-        raise ValueError("Caffe weights fit the backbone alexnet_cvgj only")
-    return convert(read_caffemodel(path))
 
 
 def _read_torch(path: Path) -> StateDict:

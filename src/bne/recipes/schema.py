@@ -350,16 +350,10 @@ def flat(settings: Settings, prefix: str = "") -> dict[str, Any]:
 
 
 def to_recipe(settings: Settings) -> Recipe:
-    """The recipe of checked settings, the rest being its defaults.
-
-    Raises:
-        SettingsError: There is no method.
-    """
+    """The recipe of checked settings, the rest being its defaults."""
     if settings.get("size") is not None:
         settings = {"resize": round(settings["size"] * 256 / 224), **settings}
     recipe: Recipe = _replaced(Recipe(), settings)
-    if not recipe.method:
-        raise SettingsError("method is missing; give it in the recipe or on the command line.")
     return recipe
 
 

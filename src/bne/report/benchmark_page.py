@@ -14,7 +14,7 @@ from bne.inspection.intervals import quantile
 from bne.methods.method import find
 from bne.report.charts import rounded, stages, thinned
 from bne.report.look import PALETTE
-from bne.report.page import environment_texts, flat, render
+from bne.report.page import environment_texts, render, setting_texts
 from bne.training.events import read_epochs
 from bne.training.scores import RULES, mean_accuracy, pooled
 
@@ -78,7 +78,7 @@ def benchmark_page(experiment: Experiment, found: Found, failed: Sequence[Outcom
     beside = None if experiment.analysis else paper  # whose figures are no accuracies
     tables = {rule: accuracy_table(experiment.name, found, beside, rule) for rule in rules}
     grids = {} if experiment.analysis else {r: result_grid(experiment, found, [r]) for r in rules}
-    settings = {item.row: flat(item.settings) for item, _ in found}
+    settings = {item.row: setting_texts(item.settings) for item, _ in found}
     keys = dict.fromkeys(key for own in settings.values() for key in own if key not in OF_A_RUN)
     texts = {key: [own.get(key, NONE) for own in settings.values()] for key in keys}
     data = chart_data(found, tables)

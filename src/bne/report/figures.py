@@ -222,8 +222,7 @@ def curve_figure(curves: Curves) -> Figure:
 def map_figure(found: Map, observed: Observed, looks: Mapping[str, Look], chosen: int) -> Figure:
     """Images as small points, domains as large ones, the chosen image's distances as lines."""
     height = max(5.2, 1.5 + LINE * len(observed.domains))
-    figure = Figure(figsize=(7.2, height), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _axes(7.2, height)
     domain = observed.domain[observed.mapped].numpy()
     for number, name in enumerate(observed.domains):
         look, (x, y) = looks[name], found.images[domain == number].T

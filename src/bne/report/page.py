@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from bne.benchmark.tables import signed
+from bne.recipes.schema import flat
 from bne.report.charts import BARS, heaviest, mean_percent, percent
 from bne.report.look import picture
 from bne.training.scores import RULES, UNTESTED, pooled
@@ -46,7 +47,7 @@ def _templates() -> Environment:
     )
     compact = {"separators": (",", ":"), "ensure_ascii": False, "default": asdict}
     found.policies["json.dumps_kwargs"] = compact
-    words = (counted, duration, flat, listed, signed)
+    words = (counted, duration, listed, setting_texts, signed)
     numbers = (heaviest, mean_percent, percent, picture, pooled)
     found.filters |= {function.__name__: function for function in (*words, *numbers)}
     found.filters |= {"digit": "{:.1f}".format, "file_name": lambda path: Path(path).name}
@@ -62,16 +63,12 @@ def _file(name: str) -> Markup:
     return Markup((resources.files("bne.report") / "templates" / name).read_text("utf-8"))  # noqa: S704
 
 
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def setting_texts(settings: Mapping[str, Any]) -> dict[str, str]:
     """Settings by dotted key, their values as `--set` takes them."""
-    found: dict[str, str] = {}
-    for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            path = prefix + name == "weights" and value  # the folder it lay in says nothing
-            found[prefix + name] = value_text(Path(value).name if path else value)
-    return found
+    found = flat(settings)
+    if weights := found.get("weights"):  # the folder it lay in says nothing
+        found["weights"] = Path(weights).name
+    return {key: value_text(own) for key, own in found.items()}
 
 
 def value_text(value: Any) -> str:

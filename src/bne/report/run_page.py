@@ -20,8 +20,7 @@ from bne.words import listed
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from bne.inspection.analysis import Analysis
-    from bne.inspection.examples import Example
+    from bne.inspection.analysis import Analysis, Example
     from bne.report.answer import Lead
     from bne.report.charts import Curves, Scores
     from bne.report.look import Look
@@ -94,7 +93,6 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
         training: of it, as far as it is known.
     """
     epochs = training.epochs if training else ()
-    chosen = chosen_epochs(epochs)
     title, sentence = "A run without settings", ""
     if training and training.settings:
         method = training.settings["method"]
@@ -118,7 +116,7 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
         analysis=analysis,
         sources=_sources(analysis, training),
         sentence=sentence,
-        chosen=chosen,
+        chosen=choose(epochs),
         lead=find_lead(analysis, training, styles),
         unseen=unseen(training),
         findings=findings(analysis) if analysis else [],
@@ -133,13 +131,6 @@ def run_page(analysis: Analysis | None, training: Training | None) -> RunPage:
         analysed=_analysed(analysis) if analysis else {},
         environment=environment_texts([environment]),
     )
-
-
-def chosen_epochs(epochs: Sequence[Epoch]) -> dict[Rule, Epoch]:
-    """The epochs that count, by the rule that chooses them."""
-    if not any(epoch.phase == "train" for epoch in epochs):
-        return {}
-    return choose(epochs)
 
 
 def _looks(analysis: Analysis | None, epochs: Sequence[Epoch]) -> dict[str, Look]:

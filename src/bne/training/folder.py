@@ -277,8 +277,6 @@ class Training:
 
     def kept(self, rule: Rule = "last") -> Kept | None:
         """What is recorded of the network that a rule keeps; None before the first epoch."""
-        if not any(epoch.phase == "train" for epoch in self.epochs):
-            return None
         epoch = choose(self.epochs).get(rule)
         if epoch is None:
             return None

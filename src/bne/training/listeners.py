@@ -154,13 +154,12 @@ class ShareDone(Listener):
 class ProgressLines(Listener):
     """One line per epoch, for files and pipes."""
 
-    def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._clock = clock
 
     def started(self, start: Start) -> None:
         """Says what there is to do."""
-        self._start, self._pace = start, RunPace(start, self._clock)
+        self._start, self._pace = start, RunPace(start)
         counts = Counter(cost.stage for cost in self._pace.costs)
         told = (f"{stage} {counted(count, 'epoch')}" for stage, count in counts.items())
         self._print(f"Training: {', '.join(told)}, {counted(start.steps_per_epoch, 'step')} each.")

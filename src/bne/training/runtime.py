@@ -18,6 +18,7 @@ from bne.data.values import parse_range
 from bne.errors import DataError, SettingsError
 from bne.methods import find
 from bne.models import preprocessing
+from bne.training.scores import BATCH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     Autocast = Callable[[], AbstractContextManager[object]]
 
 Precision = Literal["bf16", "float32"]
-BATCH = 256  # images at a time where nothing is learned
 
 
 def effective(asked: Precision, device: torch.device) -> Precision:

@@ -67,10 +67,12 @@ def oracle(epochs: Sequence[Epoch]) -> Epoch:
 
 
 def choose(epochs: Sequence[Epoch]) -> dict[Rule, Epoch]:
-    """The epoch under every rule that applies.
+    """The epoch under every rule that applies; of no rule before the first epoch of training.
 
     "validation" is absent if no images are held out, "oracle" if there is no target.
     """
+    if not _training(epochs):
+        return {}
     found: dict[Rule, Epoch] = {"last": last(epochs)}
     if best := best_on_validation(epochs):
         found["validation"] = best
@@ -169,7 +171,7 @@ def _is_free(found: Leaning) -> bool:
     return cost <= math.sqrt(variance / count)
 
 
-BATCH = 256
+BATCH = 256  # images at a time where nothing is learned
 
 
 def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
@@ -182,8 +184,7 @@ def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
     """
     import torch
 
-    groups = runtime.inputs.validation, runtime.inputs.target
-    members = {domain: numbers for group in groups for domain, numbers in group.items()}
+    members = {**runtime.inputs.validation, **runtime.inputs.target}
     classes = len(runtime.inputs.images.classes)
     found = torch.zeros(2, len(members), classes, dtype=torch.long, device=runtime.device)
     if runtime.processes.first:
@@ -195,19 +196,22 @@ def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
             "another folder, with a lower learning rate or with clipped gradients "
             "(train.optimiser.clip)."
         )
-    counts = iter(correct)
+    return _scored(runtime, correct)
+
+
+def _scored(runtime: Runtime, correct: Iterable[Sequence[int]]) -> tuple[Scores, Scores]:
+    """From how many images of each class are right, domain by domain, the targets last."""
+    images, counts = runtime.inputs.images, iter(correct)
+
+    def score(numbers: Sequence[int]) -> Score:
+        sizes = Counter(images.files[number].label for number in numbers)
+        return Score.of(next(counts), [sizes[label] for label in range(len(images.classes))])
+
     validation, target = (
-        {d: Score.of(next(counts), _sizes(runtime, numbers)) for d, numbers in group.items()}
-        for group in groups
+        {domain: score(numbers) for domain, numbers in group.items()}
+        for group in (runtime.inputs.validation, runtime.inputs.target)
     )
     return validation, target
-
-
-def _sizes(runtime: Runtime, numbers: Sequence[int]) -> list[int]:
-    """How many of some images each class has."""
-    images = runtime.inputs.images
-    counts = Counter(images.files[number].label for number in numbers)
-    return [counts[label] for label in range(len(images.classes))]
 
 
 def leanings(
@@ -223,8 +227,8 @@ def leanings(
 
     if not (method.can_lean and method.has_batch_norm):
         return []
-    validation, target = runtime.inputs.validation, runtime.inputs.target
-    groups = [*validation.values(), *target.values()]
+    validation = runtime.inputs.validation
+    groups = [*validation.values(), *runtime.inputs.target.values()]
     # For every share, domain and class: correct answers, and those gained and lost by leaning.
     shares, classes = shares_of(method), len(runtime.inputs.images.classes)
     shape = (len(shares), len(groups), 3, classes)
@@ -235,11 +239,7 @@ def leanings(
             found[:, place] = counts
     kept = []
     for share, counts in zip(shares, runtime.processes.sum(found).tolist(), strict=True):
-        correct = iter(count for count, _, _ in counts)
-        own, unseen = (
-            {d: Score.of(next(correct), _sizes(runtime, numbers)) for d, numbers in group.items()}
-            for group in (validation, target)
-        )
+        own, unseen = _scored(runtime, (count for count, _, _ in counts))
         held_out = counts[: len(validation)]
         gained, lost = (sum(sum(count[k]) for count in held_out) for k in (1, 2))
         kept.append(Leaning(share, own, unseen, gained, lost))
