@@ -1,6 +1,6 @@
 """Methods on drawings with a spurious cue in every domain: stripes that go with the class.
 
-    python results/spurious.py --seeds 1 --out results/spurious.jsonl
+    python results/spurious.py --seeds 3 --out results/spurious.jsonl
 
 An image shows one of four shapes on striped paper. In a known domain the direction of the stripes
 goes with the shape nine times in ten, by a code that is the domain's own; in the unseen domain it
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from bne.benchmark.tables import signed
 from bne.data.cache import PreparedImages
 from bne.data.images import ImageFile, ImageSet
 from bne.recipes.inputs import Inputs
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 METHODS = (
     "deepall", "bne", "dson", "crossgrad", "metareg", "mldg", "epi-fcr", "jigen", "masf", "d-sam",
-    "mmld", "fusion", "rsc", "mixstyle",
+    "mmld", "fusion", "rsc", "mixstyle", "points", "deepall-points",
 )  # fmt: skip
 SHAPES = ("square", "disc", "cross", "triangle")
 DOMAINS = ("card", "pencil", "marker", "night")
@@ -124,12 +125,13 @@ def table(path: Path) -> str:
     for text in path.read_text().splitlines():
         one = json.loads(text)
         found[one["method"]][one["target"], one["seed"]] = one
-    rows = ["| method | unseen domain | above `deepall` | held-out images |", "| --- " * 4 + "|"]
+    rows = ["| method | unseen domain | above `deepall` | held-out images |"]
+    rows.append("| --- | ---: | ---: | ---: |")
     base = found["deepall"]
     for name, runs in found.items():
         gains = [one["accuracy"] - base[which]["accuracy"] for which, one in runs.items()]
         error = stdev(gains) / len(gains) ** 0.5
-        gain = "" if name == "deepall" else f"{fmean(gains):+.1f} ± {error:.1f}"
+        gain = "" if name == "deepall" else f"{signed(fmean(gains), 1)} ± {error:.1f}"
         mean = fmean(one["accuracy"] for one in runs.values())
         held_out = fmean(one["held-out"] for one in runs.values())
         rows.append(f"| `{name}` | {mean:.1f} | {gain} | {held_out:.1f} |")
