@@ -133,7 +133,7 @@ def page() -> str:
         undefined=jinja2.StrictUndefined, trim_blocks=True, keep_trailing_newline=True
     )
     environment.filters |= {"plain": plain, "gain": partial(plain, sign=True), "mean": fmean}
-    environment.filters |= {"signed": partial(signed, digits=1)}
+    environment.filters |= {"signed": partial(signed, digits=1), "figure": "{:.1f}".format}
     studies = {name: study(runs(name), left_out(name)) for name in (*STUDIES, "digits")}
     return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         **studies,
@@ -143,6 +143,7 @@ def page() -> str:
         small=small_maps(),
         speed=speed(),
         styles=styles(),
+        cue=cue(),
         longer=longer(),
         held_out_images=sorted(
             sum(score.images for score in found[0].validation.values())
@@ -397,6 +398,14 @@ def styles() -> list[tuple[int, float, float, float]]:
         for (apart, count), own in sorted(found.items())
         if all(row in own for row in rows)
     ]
+
+
+def cue() -> list[dict[str, float]]:
+    """Accuracy on the unseen domain under a spurious cue, by method, of each target and seed."""
+    found: dict[tuple[str, int], dict[str, float]] = defaultdict(dict)
+    for line in map(json.loads, (HERE / "spurious.jsonl").open(encoding="utf-8")):
+        found[line["target"], line["seed"]][line["method"]] = line["accuracy"]
+    return list(found.values())
 
 
 def small_maps() -> dict[tuple[str, str], dict[int, dict[float, tuple[float, float]]]]:

@@ -51,6 +51,15 @@ def test_the_table_of_modes_is_what_the_records_give(beyond: Any) -> None:
     assert row[3].split()[0] == f"{fmean(whole):.1f}"
 
 
+def test_a_spurious_cue_is_told_of_every_target_and_seed(beyond: Any) -> None:
+    lines = [json.loads(line) for line in (ROOT / "results" / "spurious.jsonl").open()]
+    for method in ("deepall", "bne", "points", "deepall-points"):
+        own = [line["accuracy"] for line in lines if line["method"] == method]
+        assert len(own) == len(beyond.cue()) == 12
+        assert fmean(run[method] for run in beyond.cue()) == pytest.approx(fmean(own))
+        assert f"{fmean(own):.1f}" in PAGE
+
+
 def _allowed(line: dict[str, Any], most: float) -> dict[str, Any]:
     """The largest share, once more: its cost is the mean of 1, 0 and -1 over held-out images."""
     best = line["leaning"][0]
