@@ -92,6 +92,9 @@ def test_files_that_compose_names_are_there() -> None:
     assert (FOLDER / build["context"] / build["dockerfile"]).is_file()
     places = [volume.split(":")[0] for one in services.values() for volume in one["volumes"]]
     assert all((FOLDER / place).exists() for place in places if place != "./models")
+    mounted = dict(volume.split(":")[1::-1] for volume in services["grafana"]["volumes"])
+    home = Path(services["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (FOLDER / mounted[str(home.parent)] / home.name).is_file()  # what one sees first
     for one in services.values():  # nobody else reaches them
         assert all(port.startswith("127.0.0.1:") for port in one["ports"])
     scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]

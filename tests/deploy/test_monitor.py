@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from collections import UserList
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -188,6 +189,17 @@ def test_a_window_may_come_in_any_parts(known) -> None:
     assert by_one.finish().tested == ()
     with pytest.raises(DataError, match="as many times"):
         at_once.take(answers(known, own), times[:3])
+
+
+@pytest.mark.parametrize("many", [list, tuple, np.array, UserList, iter])
+def test_times_come_in_any_kind_of_list(known, many) -> None:
+    own = vectors("art", 8, np.random.default_rng(4))
+    times = [datetime(2026, 5, 1) + timedelta(minutes=n) for n in range(8)]
+    watch = Watch(known, lambda images: answers(known, images), window=8)
+    window = watch.add(own, many(times)).window
+    assert (window.begin, window.end) == (times[0], times[-1])
+    window = watch.add(own, times[1]).window
+    assert (window.begin, window.end) == (times[1], times[1])
 
 
 def test_single_images_have_p_values_of_the_right_level(known) -> None:

@@ -189,6 +189,8 @@ def test_a_field_that_is_no_file_is_named(served, files: list[Path]) -> None:
 
 def test_other_paths_and_methods(served) -> None:
     refusal(served.get("/nothing"), 404)
+    for path in ("/healthz/", "/predict/"):  # sent nowhere else, least of all where `Host` says
+        refusal(served.request("POST", path, follow_redirects=False), 404)
     told = served.get("/predict")
     assert refusal(told, 405) == "This address takes POST alone."
     assert told.headers["Allow"] == "POST"

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 import bne
+from bne.data.entries import SUFFIXES
 from tests.cli.command import bne as command
 from tests.report.pages import HOSTILE
 from tests.server.servers import listening
 
 Runs = dict[str, Path]
+SHOWN = (".bmp", ".jfif", ".jpe", ".jpeg", ".jpg", ".png", ".webp")
+"""What every browser takes for an image."""
 TRANSFER = """(text) => {
   const bytes = Uint8Array.from(atob(text), (one) => one.charCodeAt(0));
   const data = new DataTransfer();
@@ -67,6 +70,9 @@ def test_an_image_is_chosen_dropped_and_pasted(browser, file: Path, runs: Runs) 
         opened = Opened(browser, address, 1280)
         page = opened.page
         page.wait_for_selector("#hint:not([hidden])")
+        offered = page.get_attribute("#file", "accept").split(",")
+        unknown = {suffix for suffix in SUFFIXES if suffix not in SHOWN}
+        assert unknown < set(offered)
         page.set_input_files("#file", pictures[0])
         assert opened.answered().startswith(expected.classes[0])
         weights = page.locator("#domains li").all_inner_texts()

@@ -20,6 +20,7 @@ This file needs NumPy and SciPy alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -307,8 +308,8 @@ class Watch:
         """
         assert self._predict is not None
         answers = self._predict(images)
-        times = list(time) if isinstance(time, list | tuple) else [time] * len(answers)
-        return self.take(answers, times)  # type: ignore[arg-type]
+        times = list(time) if isinstance(time, Iterable) else [time] * len(answers)
+        return self.take(answers, times)
 
     def take(self, answers: Answers, times: Sequence[datetime | None] | None = None) -> State:
         """The same as `add`, from what a model has said of images."""

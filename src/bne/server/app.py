@@ -215,6 +215,7 @@ class Server:
             description="A trained model that classifies images.",
             docs_url=None,  # its page would load scripts from elsewhere
             redoc_url=None,
+            redirect_slashes=False,  # to where the client says that this is
             lifespan=self._lifespan,
         )
         self._add_routes(inner)
