@@ -110,3 +110,14 @@ def test_time_is_estimated_from_like_runs_only() -> None:
     assert estimate([], []) == 0
     longer = plan(small(), 1, {"weights": None, "train.epochs": 60})
     assert estimate(longer[:1], records) is None
+
+
+@pytest.mark.parametrize("field", ["code_sha256", "platform", "device"])
+def test_time_is_estimated_from_the_newest_runs(field: str) -> None:
+    one = plan(small(), 1, {"weights": None})[0]
+    busy = [record(one, 1, seconds=90.0)] * 30
+    quick = [record(one, 1, seconds=5.0)] * 24
+    assert estimate([one], busy + quick) == pytest.approx(5)
+    slow = record(one, 1, seconds=90.0, environment={field: "an earlier one"})
+    now = record(one, 1, seconds=5.0, environment={field: "this one"})
+    assert estimate([one], [slow] * 9 + [now]) == pytest.approx(5)

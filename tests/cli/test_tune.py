@@ -72,17 +72,24 @@ def test_a_target_set_aside_is_never_opened_here_or_elsewhere(
     assert recipe["method"] == chosen["changes"]["method"]
     assert recipe["lean"] == chosen["lean"]
 
-    # Poisoned, and trained by a command that knows nothing of Optuna.
+    # Poisoned, and trained where sketch is not, by a command that knows nothing of Optuna.
     bad = poisoned(four, tmp_path / "bad", "sketch")
+    lacking = tmp_path / "lacking"
+    shutil.copytree(bad, lacking, ignore=shutil.ignore_patterns("sketch"))
     how = ("tune", "--data", bad, *how, "--out", "poisoned", "--records", "elsewhere.jsonl")
     assert "6 runs" in bne(*how, "--plan", "plan.json").out
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "optuna", None)
-        there = ("benchmark", "--data", bad, "--plan", "plan.json", "--no-analyze")
+        there = ("benchmark", "--data", lacking, "--plan", "plan.json", "--no-analyze")
         there = (*there, "--records", "elsewhere.jsonl")
         assert "6 runs, 6 to do" in bne(*there, "--dry-run").out
         assert "6 of 6 runs added" in bne(*there).out
         assert "6 runs, nothing to do" in bne(*there).err
+        lines = Path("elsewhere.jsonl").read_text().splitlines(keepends=True)
+        Path("some.jsonl").write_text(lines[0] + lines[-1])  # one of each setting
+        planned = (*there, "--records", "some.jsonl", "--dry-run", "--json")
+        one, two = (bne(*planned, "--parallel", number).json["seconds"] for number in (1, 2))
+        assert two == pytest.approx(one / 2)
     before = Path("elsewhere.jsonl").read_bytes()
     (found,) = bne(*how, "--json").json
     assert Path("elsewhere.jsonl").read_bytes() == before

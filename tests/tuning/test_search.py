@@ -286,6 +286,9 @@ def test_the_time_is_known_from_recorded_runs(tmp_path: Path, runs: Pretending) 
     list(search.carry_out(job, limit=1))
     _, seconds = expected(search.start, asked, read(job.records))
     assert seconds == pytest.approx(2 / (3 + 2) * (27 * (3 + 2) + 27 * (9 + 2)))
+    (known,) = read(job.records)
+    slow = replace(known, seconds=90.0, environment={"code_sha256": "of an earlier version"})
+    assert expected(search.start, asked, [slow] * 9 + [known])[1] == seconds
     for other in ({"size": 64}, {"epoch": 5}, {"per_domain": 4}):  # their epochs take another time
         start = replace(search.start, recipe=replace(RECIPE, **other))
         assert expected(start, asked, read(job.records))[1] is None

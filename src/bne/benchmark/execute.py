@@ -21,7 +21,7 @@ from bne.errors import Interrupted, SettingsError
 from bne.training.files import named
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from pathlib import Path
 
     from bne.benchmark.plan import Item
@@ -199,9 +199,15 @@ def _run(item: Item, job: Job, folder: Path, listeners: Sequence[Listener]) -> R
 
 @cache  # a worker opens the images once, not for every run, but others that lie there anew
 def _opened(data: Path, without: tuple[str, ...], _: str | None) -> ImageSet:
+    return open_without(data, without)
+
+
+def open_without(data: Path, without: Collection[str]) -> ImageSet:
+    """The images that runs may see; where they train, what is set aside need not be."""
     from bne.data.sources import open_images
 
-    return open_images(data).without(without)
+    images = open_images(data)
+    return images.without([domain for domain in without if domain in images.domains])
 
 
 @cache

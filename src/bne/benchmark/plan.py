@@ -8,6 +8,7 @@ from itertools import product
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from bne.benchmark.records import newest
 from bne.benchmark.reference import SUMMARIES, find_table
 from bne.data.benchmarks import find_benchmark
 from bne.errors import SettingsError, did_you_mean
@@ -239,13 +240,15 @@ def check_runs(
 def estimate(items: Sequence[Item], records: Iterable[Record]) -> float | None:
     """Seconds that runs may take one after another; None if one has no like among the records.
 
-    A run is expected to take as long as those that differ from it in target and seed only.
+    A run is expected to take as long as the newest of those that differ from it in target and
+    seed only.
     """
-    past: dict[str, list[float]] = {}
+    past: dict[str, list[Record]] = {}
     for record in records:
-        past.setdefault(kind(record.settings), []).append(record.seconds)
-    expected = [past.get(kind(item.settings)) for item in items]
-    return sum(fmean(seconds) for seconds in expected if seconds) if all(expected) else None
+        past.setdefault(kind(record.settings), []).append(record)
+    means = {key: fmean(record.seconds for record in newest(own)) for key, own in past.items()}
+    expected = [means.get(kind(item.settings)) for item in items]
+    return None if None in expected else sum(filter(None, expected))
 
 
 def _official_by_records(experiment: Experiment, records: Iterable[Record]) -> bool:

@@ -20,7 +20,7 @@ from bne.training.files import named
 from bne.training.identity import Identity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from bne.benchmark.plan import Item
@@ -155,6 +155,22 @@ def finished(records: Iterable[Record], item: Item) -> Record | None:
     """The record of a planned run, whatever table it was run for; None if there is none."""
     usable = (record for record in records if record.analysis or not item.analysed)
     return next((record for record in usable if item.identity.may_be(record.identity)), None)
+
+
+MADE = ("code_sha256", "platform", "device")
+LAST = 24  # records
+
+
+def newest(records: Sequence[Record]) -> Sequence[Record]:
+    """The last ones of the version and the machine that made the very last: their times hold now.
+
+    Earlier versions may have been slower, and a machine busier.
+    """
+
+    def made(record: Record) -> list[Any]:
+        return [record.environment.get(key) for key in MADE]
+
+    return [record for record in records if made(record) == made(records[-1])][-LAST:]
 
 
 def nearest(

@@ -280,7 +280,7 @@ def benchmark(
     failed.
     """
     from bne.benchmark.execute import Job
-    from bne.benchmark.plan import check_runs, choose, estimate, plan
+    from bne.benchmark.plan import check_runs, choose, plan
     from bne.benchmark.records import outdated, read
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
@@ -328,8 +328,7 @@ def benchmark(
             "earlier version: these records are old and are not shown.",
             err=True,
         )
-    seconds = None if cluster else estimate(left, known)  # who knows how large a cluster is
-    seconds = None if seconds is None else seconds / min(parallel, len(left) or 1)
+    seconds = runs.time_for(left, known, parallel, cluster)
     inputs = check_runs(left, images, split_file, allow_gaps=allow_gaps) if images else []
     if images and split_file and any(one.recipe.validation == "official" for one in inputs):
         check_rows(images, split_file)

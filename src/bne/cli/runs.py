@@ -194,6 +194,16 @@ def carry_out(
     return failed
 
 
+def time_for(
+    left: "Sequence[Item]", known: "Sequence[Record]", parallel: int, cluster: "Cluster | None"
+) -> float | None:
+    """Seconds that runs may take together, if that is known; who knows how large a cluster is."""
+    from bne.benchmark.plan import estimate
+
+    seconds = None if cluster else estimate(left, known)
+    return None if seconds is None else seconds / min(parallel, len(left) or 1)
+
+
 def phases(items: "Sequence[Item]", known: "Sequence[Record]", parallel: int) -> "list[Phase]":
     """One per row of the table, with how long a run may take: as records say, or its passes."""
     from bne.benchmark.plan import estimate
@@ -223,18 +233,18 @@ def carry_out_plan(
     as_json: bool,
 ) -> None:
     """Carries out the runs of a file, as far as they are not recorded."""
-    from bne.benchmark.plan import check_runs, estimate
+    from bne.benchmark.execute import open_without
+    from bne.benchmark.plan import check_runs
     from bne.benchmark.plan_file import for_this_machine, read_plan
     from bne.benchmark.records import read
     from bne.benchmark.tables import find_records
-    from bne.data.sources import open_images
     from bne.data.splits import official_split
 
     planned, without = read_plan(file)
-    images, split_file = open_images(job.data).without(without), official_split(job.data)
+    images, split_file = open_without(job.data, without), official_split(job.data)
     items, known = for_this_machine(planned, images, weights), read(job.records)
     left = [item for item, record in find_records(items, known) if record is None][:limit]
-    seconds = estimate(left, known)
+    seconds = time_for(left, known, job.parallel, cluster)
     inputs = check_runs(left, images, split_file, allow_gaps=job.allow_gaps)
     if dry_run:
         return show_plan(items, left, seconds, as_json)

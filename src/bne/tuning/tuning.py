@@ -10,7 +10,7 @@ import bne
 from bne.benchmark.execute import execute
 from bne.benchmark.expectation import Interval
 from bne.benchmark.ray import execute_on_ray
-from bne.benchmark.records import read
+from bne.benchmark.records import newest, read
 from bne.benchmark.tables import signed
 from bne.recipes.files import dump
 from bne.training.events import scores_from_dict
@@ -292,8 +292,8 @@ def expected(
 ) -> tuple[int, float | None]:
     """How many runs a search makes, about, and how many seconds they take one after another.
 
-    It goes by the time of an epoch in records of the same network, images and steps; None if there
-    is none.
+    It goes by the time of an epoch in the newest records of the same network, images and steps;
+    None if there is none.
     """
     budget, recipe = start.budget, start.recipe
     targets = {target for question in questions for target in question.targets}
@@ -307,10 +307,14 @@ def expected(
     count = min(budget.finalists + 1, last) * (budget.seeds - 1) * len(targets)
     runs += count
     epochs += count * (recipe.train.epochs + recipe.head.epochs)
+    like = [
+        record
+        for record in records
+        if all(record.settings.get(key) == getattr(recipe, key) for key in PACE)
+    ]
     past = [
         record.seconds / max(1, own["train"]["epochs"] + own["head"]["epochs"])
-        for record in records
+        for record in newest(like)
         for own in [record.settings]
-        if all(own.get(key) == getattr(recipe, key) for key in PACE)
     ]
     return runs, epochs * fmean(past) if past else None
