@@ -46,6 +46,23 @@ def test_everything_that_holds_images_is_listed(place: Path) -> None:
     assert all(picture.read()[:4] == b"\x89PNG" for picture in every)
 
 
+def test_linked_folders_are_read_once(place: Path) -> None:
+    (place / "links").mkdir()
+    for name, target in (("far", "../other"), ("same", "../other"), ("up", "../links")):
+        (place / "links" / name).symlink_to(target)
+    assert names("links") == ["links/far/4.png"]
+
+
+def test_a_damaged_archive_in_a_folder_is_one_unreadable_image(place: Path) -> None:
+    (place / "in/cut.tar").write_bytes((place / "a.tar").read_bytes()[:1100])
+    assert names("in") == ["in/1.JPG", "in/cut.tar", "in/b/2.png"]
+    damaged = pickle.loads(pickle.dumps(find_pictures(["in"])[1]))
+    with pytest.raises(DataError, match=r"in/cut\.tar: .*damaged"):
+        damaged.read()
+    with pytest.raises(DataError, match=r"in/cut\.tar: .*damaged"):
+        names("in/cut.tar")
+
+
 def test_tables_of_parquet_have_paths_or_images(place: Path) -> None:
     here = [png() for _ in range(5)]
     (place / "tables/one.png").write_bytes(here[4])

@@ -93,14 +93,20 @@ def _found(given: str, column: str) -> Iterator[Picture]:
 
 
 def _in_folder(folder: Path) -> Iterator[Picture]:
-    for place, folders, files in os.walk(folder):
+    seen: set[str] = set()  # links may lead back
+    for place, folders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = sorted(name for name in folders if not is_hidden(Path(name)))
         for name in sorted(files):
             path = Path(place, name)
             if is_image(Path(name), partial(head_of, str(path))):
                 yield _file(path)
             elif path.suffix.lower() in ARCHIVES and not is_hidden(Path(name)):
-                yield from _in_archive(path)
+                yield from _in_archive_or_none(path)
 
 
 def _in_file(path: Path, column: str) -> Iterator[Picture]:
@@ -116,6 +122,18 @@ def _in_file(path: Path, column: str) -> Iterator[Picture]:
         raise DataError(f"{path}: cannot be read in place; use a plain .tar or a .zip.")
     else:
         yield _file(path)
+
+
+def _in_archive_or_none(archive: Path) -> list[Picture]:
+    """The images of an archive; of a damaged one, a single picture that cannot be read."""
+    try:
+        return list(_in_archive(archive))
+    except DataError as error:
+        return [Picture(printable(str(archive)), partial(_refuse, error))]
+
+
+def _refuse(error: DataError) -> bytes:
+    raise error
 
 
 def _in_archive(archive: Path) -> Iterator[Picture]:
