@@ -152,6 +152,10 @@ def test_a_model_that_cannot_be_made_is_named(file: Path) -> None:
     assert "the nearest is 'bne'" in refused(file)
     bundle.write(file, model.engine.method, replace(model.info, classes=("cat",)))
     refused(file)
+    for field in ("method", "backbone"):
+        for value in (None, 3):
+            bundle.write(file, model.engine.method, replace(model.info, **{field: value}))
+            assert f"{field} is {value}" in refused(file)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(runs: Runs, tmp_path: Path) -> None:

@@ -111,6 +111,9 @@ class Manifest:
         try:
             names = {key: tuple(fields[key]) for key in ("classes", "domains", "branches")}
             calibration = Calibration.from_dict(fields["calibration"])
+            for key in ("backbone", "method"):
+                if not isinstance(fields[key], str):
+                    raise TypeError(f"{key} is {fields[key]!r}")
             return cls(**{**fields, **names, "calibration": calibration})
         except (KeyError, TypeError) as error:
             raise ValueError(f"its description is not as it must be: {error}") from error

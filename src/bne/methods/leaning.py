@@ -98,7 +98,7 @@ class Leaning(nn.Module):
             return None
         mean, var = at_least_float32(mean), at_least_float32(var)
         known, own = Moments(mean, var), image_moments(samples)
-        point = leaned(known, own, torch.as_tensor(share, device=x.device), layer.eps)
+        point = leaned(known, own, mean.new_full((), share), layer.eps)
         scale = ((var + layer.eps) / (point.var + layer.eps)).sqrt()
         return (mapped(samples, scale, mean - point.mean * scale),)
 
