@@ -1,6 +1,7 @@
 """Many images: the same answers as one by one, and as the run recorded."""
 
 import threading
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -102,9 +103,37 @@ def test_a_file_is_read_as_others_are(
     (tmp_path / "large.png").write_bytes(b"0" * 1001)
     with pytest.raises(DataError, match=r"large\.png: an image of more than"):
         model.predict(tmp_path / "large.png")
-    for none in (tmp_path, tmp_path / "absent.png"):
-        with pytest.raises(DataError, match="no such file"):
+    (tmp_path / "empty").mkdir()
+    for none, words in ((tmp_path / "empty", "holds no"), (tmp_path / "absent.png", "no such")):
+        with pytest.raises(DataError, match=words):
             model.predict(none)
+
+
+def test_folders_globs_archives_and_tables_are_taken_beside_images(
+    runs: Runs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = bne.load(runs["bne"], "cpu")
+    folder = runs["data"] / "photo"
+    files = sorted(folder.glob("*/*.png"))
+    with zipfile.ZipFile(tmp_path / "some.zip", "w") as archive:
+        archive.write(files[0], "one/0.png")
+    (tmp_path / "table.csv").write_text(f"path\n{files[1]}\n")
+    monkeypatch.chdir(folder)
+    answers = model.predict(
+        [files[2].read_bytes(), folder, "*/0.png", tmp_path / "some.zip", tmp_path / "table.csv"]
+    )
+    globbed = sorted(folder.glob("*/0.png"))
+    expected = [files[2], *files, *globbed, files[0], files[1]]
+    assert answers.files == (
+        None,
+        *map(str, files),
+        *(str(file.relative_to(folder)) for file in globbed),
+        f"{tmp_path}/some.zip/one/0.png",
+        str(files[1]),
+    )
+    alone = model.predict([Image.open(file) for file in expected])
+    assert alone.files == (None,) * len(expected)
+    np.testing.assert_allclose(answers.probabilities, alone.probabilities, rtol=1e-5)
 
 
 @pytest.mark.parametrize("abstain", [-0.1, 1.5, float("nan")])

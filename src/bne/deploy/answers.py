@@ -168,12 +168,15 @@ class Answers:
         seen: what its network gave.
         abstain: probability below which an image is left open.
         one_domain: whether pooled statistics took the place of each image's own.
+        files: what each image is called, as in the column `file` of `bne predict`; None for images
+            that were given themselves.
     """
 
     model: Manifest
     seen: Seen
     abstain: float = 0.0
     one_domain: bool = False
+    files: tuple[str | None, ...] = ()
 
     def __len__(self) -> int:
         return len(self.seen.logits)

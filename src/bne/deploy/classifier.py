@@ -13,7 +13,6 @@ import numpy as np
 from bne.core.distances import uniform
 from bne.core.options import ONE_PASS
 from bne.data.decoding import in_stacks
-from bne.data.entries import read_file
 from bne.data.images import of_pillow, pixels, resized
 from bne.data.transform import EvalTransform
 from bne.data.values import Values
@@ -21,6 +20,7 @@ from bne.deploy import bundle
 from bne.deploy.answers import Answers, Seen, check_abstain
 from bne.deploy.engine import Engine
 from bne.deploy.pictures import Picture as Encoded
+from bne.deploy.pictures import find_pictures
 from bne.errors import DataError, SettingsError, did_you_mean, require
 from bne.methods.bne import BNE
 from bne.training.files import snapshot
@@ -98,9 +98,10 @@ class Classifier:
         """Classifies images of any size, of domains that need not be known.
 
         Args:
-            images: one or several: files, their bytes, PIL images, uint8 tensors of (3, H, W) or
-                uint8 arrays of (H, W, 3), or with as many channels as the model takes. Several of
-                one size may be one tensor or array with one more dimension in front.
+            images: one or several: files, or folders, globs, archives and tables as `bne predict`
+                takes them; bytes of image files, PIL images, uint8 tensors of (3, H, W) or uint8
+                arrays of (H, W, 3), or with as many channels as the model takes. Several of one
+                size may be one tensor or array with one more dimension in front.
             abstain: probability below which an image is left open: its class is None.
             one_domain: whether all images are one unknown domain: their pooled statistics are used
                 in place of each one's own, to weigh the branches and to lean on.
@@ -125,7 +126,8 @@ class Classifier:
 
         engine = self.engine.together(parts()) if one_domain else self.engine
         seen = Seen.cat(list(engine.stream(parts())))
-        return Answers(self.info, seen, abstain, one_domain)
+        files = tuple(one.name if isinstance(one, Encoded) else None for one in pictures)
+        return Answers(self.info, seen, abstain, one_domain, files)
 
     def enroll(
         self, name: str, images: Picture | Iterable[Picture], *, recenter: bool = False
@@ -246,10 +248,13 @@ class Classifier:
 
 
 def _several(images: Any) -> list[Any]:
-    """One image or several, as `Classifier.predict` takes them, in a list."""
+    """One image or several, as `Classifier.predict` takes them, in a list; files as `Encoded`."""
     shape = getattr(images, "shape", ())
     one = isinstance(images, Encoded | str | bytes | os.PathLike) or len(shape) in (2, 3)
-    return [images] if one or not hasattr(images, "__iter__") else list(images)
+    found: list[Any] = []
+    for given in [images] if one or not hasattr(images, "__iter__") else images:
+        found += find_pictures([given]) if isinstance(given, str | os.PathLike) else [given]
+    return found
 
 
 def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
@@ -260,8 +265,6 @@ def _pixels(picture: Any, way: Way) -> NDArray[np.uint8]:
         return pixels(picture.read(), picture.name, way)
     if isinstance(picture, bytes):
         return pixels(picture, "image", way)
-    if isinstance(picture, str | os.PathLike):
-        return pixels(read_file(os.fspath(picture)), str(picture), way)
     if hasattr(picture, "shape"):
         values = _from_array(picture, way.channels)
         if values.shape[:2] == (way.size, way.size):  # prepared already
