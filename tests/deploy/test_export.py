@@ -25,6 +25,8 @@ from bne.deploy.onnx import OnnxEngine, main
 from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.predict import check_one_domain, predict
 from bne.errors import DataError, SettingsError
+from bne.methods.future import BNEPooled
+from bne.models import build
 from tests.cli.command import bne as command_line
 from tests.environments import PACKAGE, fresh_environment, install
 from tests.networks import randomise_norms
@@ -206,6 +208,10 @@ def test_what_cannot_be_exported_is_one_sentence(
     ):
         with pytest.raises(SettingsError, match=words):
             bne.load(runs[method], "cpu", **mode).export(file, **how)
+    info = replace(bne.load(runs["bne"], "cpu").info, method="bne-pooled")
+    pooled = BNEPooled(build("small_cnn", len(info.classes)), info.branches)
+    with pytest.raises(SettingsError, match="bne-pooled pools"):
+        Classifier(pooled, info, "cpu").export(file)
     monkeypatch.setattr(exporting, "TOLERANCE", -1)
     with pytest.raises(ExportError, match="answers otherwise"):
         bne.load(runs["deepall"], "cpu").export(file, "torch")

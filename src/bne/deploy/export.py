@@ -24,6 +24,7 @@ from bne.deploy.onnx import UNSIGNED, OnnxEngine
 from bne.deploy.quantize import Cost, cost, to_int8
 from bne.errors import BneError, SettingsError, did_you_mean, require
 from bne.inspection.observe import branches
+from bne.methods.future import BNEPooled
 from bne.training.files import write_bytes
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def export(
         How far the graph is from the model.
 
     Raises:
-        SettingsError: The format or the branch is unknown, or the model has no branches.
+        SettingsError: The format or the branch is unknown, the model has no branches, or it pools
+            images.
         ExportError: The network cannot be exported, or the graph answers otherwise than it.
         MissingLibraryError: A library is not installed.
     """
@@ -152,6 +154,11 @@ def export(
     if places and (branch is not None or not branches(method)):
         whose = model.method if branch is None else "one domain's network"
         raise SettingsError(f"{whose} tells no weights and distances; leave --places out.")
+    if branch is None and isinstance(method, BNEPooled):
+        raise SettingsError(
+            f"{model.method} pools images that come together, which no graph does; export a branch "
+            "with --branch, or train bne."
+        )
     alone: Any = copy.deepcopy(method).cpu().eval()
     if branch is not None:
         alone = PlainNetwork(_branch(alone, model, branch))
