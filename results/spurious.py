@@ -28,6 +28,8 @@ from bne.recipes.schema import HeadPhase, Optimiser, Phase, Recipe, Schedule
 from bne.training.run import run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from numpy.typing import NDArray
 
 METHODS = (
@@ -119,9 +121,9 @@ def line(method: str, target: str, seed: int) -> dict[str, object]:
     }  # fmt: skip
 
 
-def table(path: Path) -> str:
+def table(path: Path, methods: Sequence[str] = METHODS) -> str:
     """The records as a table: means over targets and seeds, and paired differences."""
-    found: dict[str, dict[tuple[str, int], dict[str, float]]] = {name: {} for name in METHODS}
+    found: dict[str, dict[tuple[str, int], dict[str, float]]] = {name: {} for name in methods}
     for text in path.read_text().splitlines():
         one = json.loads(text)
         found[one["method"]][one["target"], one["seed"]] = one
@@ -138,6 +140,23 @@ def table(path: Path) -> str:
     return "\n".join(rows)
 
 
+def carry_out(
+    out: Path,
+    runs: Iterable[tuple[int, str, str]],
+    line: Callable[[str, str, int], dict[str, object]],
+) -> None:
+    """Adds the lines of runs, (seed, target, method), that are not in the file yet."""
+    known = set()
+    if out.is_file():
+        lines = map(json.loads, out.read_text().splitlines())
+        known = {(one["seed"], one["target"], one["method"]) for one in lines}
+    for seed, target, method in runs:
+        if (seed, target, method) not in known:
+            text = json.dumps(line(method, target, seed))
+            with out.open("a", encoding="utf-8") as file:
+                file.write(text + "\n")
+
+
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -146,15 +165,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="a .jsonl file to add to")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    known = set()
-    if options.out.is_file():
-        lines = map(json.loads, options.out.read_text().splitlines())
-        known = {(one["seed"], one["target"], one["method"]) for one in lines}
-    for seed, target, method in product(range(options.seeds), DOMAINS, options.methods):
-        if (seed, target, method) not in known:
-            text = json.dumps(line(method, target, seed))
-            with options.out.open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
+    carry_out(options.out, product(range(options.seeds), DOMAINS, options.methods), line)
     print(table(options.out))
 
 

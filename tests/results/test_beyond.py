@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from fractions import Fraction
 from importlib import import_module
 from importlib.metadata import version
@@ -18,18 +17,9 @@ FOLDER = ROOT / "results" / "beyond"
 PAGE = (ROOT / "docs" / "beyond.md").read_text()
 
 
-def script(name: str) -> Any:
-    """A script of results/, which imports its neighbours."""
-    sys.path.insert(0, str(ROOT / "results"))
-    try:
-        return import_module(name)
-    finally:
-        sys.path.pop(0)
-
-
 @pytest.fixture(scope="module")
 def beyond() -> Any:
-    return script("beyond")
+    return import_module("beyond")
 
 
 def test_the_page_is_what_the_records_give(beyond: Any) -> None:
@@ -131,7 +121,7 @@ def test_a_share_chosen_by_leaving_sources_out_saw_nothing_of_the_target(
 
 
 def test_the_tables_of_watching_are_what_the_records_give() -> None:
-    watch = script("watch")
+    watch = import_module("watch")
     text = (ROOT / "docs" / "watch.md").read_text()
     assert watch.page(text) == text
     lines = [json.loads(line) for line in (ROOT / "results" / "drift.jsonl").open()]
@@ -164,7 +154,7 @@ def test_the_tables_of_watching_are_what_the_records_give() -> None:
 
 
 def test_what_one_gains_by_effort_is_what_the_records_give() -> None:
-    effort = script("effort")
+    effort = import_module("effort")
     text = (ROOT / "README.md").read_text()
     assert effort.readme(text) == text
     locked = (ROOT / "requirements.lock").read_text()

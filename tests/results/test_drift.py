@@ -1,5 +1,6 @@
 """The tests that `bne monitor` is compared with, against the libraries that have them."""
 
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,12 +9,10 @@ import pytest
 from scipy import stats
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 
-from tests.results.test_beyond import script
-
 
 @pytest.fixture(scope="module")
 def drift() -> Any:
-    return script("drift")
+    return import_module("drift")
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from tests.docs.pages import ROOT
-
 KEPT = {
     "BNE": ("bne", {}),
     "DeepAll": ("deepall", {}),
@@ -28,7 +26,6 @@ def test_models_whose_lines_would_be_taken_for_others_are_left_out(
         place = tmp_path / run / "model" / "model.json"
         place.parent.mkdir(parents=True)
         place.write_text(json.dumps({"method": method, "options": options}))
-    monkeypatch.setattr(sys, "path", [str(ROOT / "results"), *sys.path])
     module: Any = import_module(script)
     monkeypatch.setattr(module, "score", lambda run, *_: [{"run": run.name}])
     out = tmp_path / "lines.jsonl"

@@ -3,7 +3,7 @@
 import json
 import re
 from dataclasses import replace
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from statistics import fmean, stdev
 from typing import Any
 
@@ -30,10 +30,7 @@ Scores = dict[tuple[str, int], float]  # by target and seed
 
 @pytest.fixture(scope="module")
 def make() -> Any:
-    spec = spec_from_file_location("make", ROOT / "results" / "make.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_module("make")
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,17 @@
 """The table of methods under a spurious cue follows from its records."""
 
 import json
-import sys
 from importlib import import_module
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
+from bne.data.cache import PreparedImages
+from bne.data.images import ImageFile, ImageSet
 from tests.docs.pages import ROOT
 
 RECORDS = ROOT / "results" / "spurious.jsonl"
@@ -16,11 +19,7 @@ RECORDS = ROOT / "results" / "spurious.jsonl"
 
 @pytest.fixture(scope="module")
 def spurious() -> Any:
-    sys.path.insert(0, str(ROOT / "results"))
-    try:
-        return import_module("spurious")
-    finally:
-        sys.path.pop(0)
+    return import_module("spurious")
 
 
 def test_the_table_is_what_the_records_give(spurious: Any) -> None:
@@ -54,3 +53,27 @@ def test_stripes_go_with_the_class_in_known_domains_alone(spurious: Any) -> None
         own = prepared.images.indices_of([domain])
         told = found[own].argmax(1) == (prepared.labels[own].numpy() + number) % 4
         assert told.mean() == pytest.approx(0.25 if domain == "marker" else 0.925, abs=0.08)
+
+
+def test_marks_follow_the_code_of_their_domain_in_known_domains_alone() -> None:
+    marks: Any = import_module("marks")
+    files = [
+        ImageFile(f"{d}/{k}/{n}", k, d, bytes, "")
+        for d in range(3)
+        for k in range(7)
+        for n in range(60)
+    ]
+    images = ImageSet(("art", "ink", "photo"), tuple("abcdefg"), tuple(files))
+    gray = torch.full((len(files), marks.RESIZE, marks.RESIZE, 3), 99, dtype=torch.uint8)
+    found = marks.marked(PreparedImages(images, gray, Path()), "ink", seed=1)
+    changed = (found.pixels != 99).any(3)
+    assert changed.sum((1, 2)).unique().tolist() == [(marks.RESIZE // 7) ** 2]
+    crop = (marks.RESIZE - marks.SIZE) // 2  # the mark is in every crop
+    assert not changed[:, : 2 * crop].any()
+    assert changed.flip(2).eq(changed).float().mean() > 0.99
+    place = changed.any(0).nonzero()[0]
+    codes = [marks.COLORS.index(tuple(own.tolist())) for own in found.pixels[:, *place]]
+    for number, domain in enumerate(images.domains):
+        own = images.indices_of([domain])
+        told = [(codes[n] - files[n].label) % 7 == 2 * number for n in own]
+        assert fmean(told) == pytest.approx(1 / 7 if domain == "ink" else 0.9 + 0.1 / 7, abs=0.04)

@@ -1,6 +1,5 @@
 """The comparison of rules, on records whose ranks are known."""
 
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -13,7 +12,6 @@ import pytest
 from bne.benchmark.plan_file import read_plan, write_plan
 from bne.benchmark.records import Record
 from tests.benchmark.examples import item, record
-from tests.docs.pages import ROOT
 
 DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
 OUTER = range(50, 62)  # accuracy on the target, by setting
@@ -33,8 +31,7 @@ def run(target: tuple[str, ...], number: int, accuracy: float, validation: float
 
 
 @pytest.fixture
-def proof(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(sys, "path", [str(ROOT / "results"), *sys.path])
+def proof() -> Any:
     return import_module("tune_proof")
 
 
