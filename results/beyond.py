@@ -144,6 +144,7 @@ def page() -> str:
         speed=speed(),
         styles=styles(),
         cue=cue(),
+        mixed=mixed_amplitudes(),
         longer=longer(),
         held_out_images=sorted(
             sum(score.images for score in found[0].validation.values())
@@ -398,6 +399,16 @@ def styles() -> list[tuple[int, float, float, float]]:
         for (apart, count), own in sorted(found.items())
         if all(row in own for row in rows)
     ]
+
+
+def mixed_amplitudes() -> dict[str | None, dict[str, Any]]:
+    """The digits by whose amplitudes images mix: points and the same without domains."""
+    found: dict[str | None, dict[Run, Sequence[Leaning]]] = defaultdict(dict)
+    for one in read(HERE / "trials" / "digits-unseen.jsonl"):
+        own = one.settings
+        run = (NAMES[one.method], *own["target"], own["seed"])
+        found[own["amplitudes"]["name"]][run] = _leanings(one.leaning)
+    return {name: study(own)["cells"] for name, own in found.items()}
 
 
 def cue() -> list[dict[str, float]]:

@@ -14,21 +14,22 @@ from bne.data.cache import PreparedImages
 from bne.data.images import ImageFile, ImageSet
 from tests.docs.pages import ROOT
 
-RECORDS = ROOT / "results" / "spurious.jsonl"
-
 
 @pytest.fixture(scope="module")
 def spurious() -> Any:
     return import_module("spurious")
 
 
-def test_the_table_is_what_the_records_give(spurious: Any) -> None:
-    table = spurious.table(RECORDS)
+@pytest.mark.parametrize("name", ["spurious", "marks"])
+def test_the_table_is_what_the_records_give(spurious: Any, name: str) -> None:
+    records = ROOT / "results" / f"{name}.jsonl"
+    methods = import_module(name).METHODS
+    table = spurious.table(records, methods)
     assert table in (ROOT / "docs" / "methods.md").read_text()
-    lines = [json.loads(line) for line in RECORDS.open()]
+    lines = [json.loads(line) for line in records.open()]
     means = {
         name: fmean(line["accuracy"] for line in lines if line["method"] == name)
-        for name in spurious.METHODS
+        for name in methods
     }
     for name, mean in means.items():
         (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}`"))
