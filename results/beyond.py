@@ -406,7 +406,7 @@ def mixed_amplitudes() -> dict[str | None, dict[str, Any]]:
     found: dict[str | None, dict[Run, Sequence[Leaning]]] = defaultdict(dict)
     for one in read(HERE / "trials" / "digits-unseen.jsonl"):
         own = one.settings
-        run = (NAMES[one.method], *own["target"], own["seed"])
+        run = (NAMES[own["method"]], *own["target"], own["seed"])
         found[own["amplitudes"]["name"]][run] = _leanings(one.leaning)
     return {name: study(own)["cells"] for name, own in found.items()}
 

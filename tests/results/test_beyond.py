@@ -247,3 +247,20 @@ def test_images_in_another_light(file: str, method: str, place: tuple[int, int])
     rows = re.findall(r"^\| noise of 25 \|(.*)\|$", PAGE, re.MULTILINE)
     table, column = place
     assert rows[table].split("|")[column].split()[0] == f"{fmean(plain.values()):.1f}"
+
+
+@pytest.mark.parametrize("method", ["points", "deepall-points"])
+@pytest.mark.parametrize(("amplitudes", "told"), [(None, "as they are"), ("random", "mixed")])
+def test_mixed_amplitudes_are_those_of_the_lines_themselves(
+    amplitudes: str | None, told: str, method: str
+) -> None:
+    by_seed: dict[int, list[float]] = {}
+    for line in map(json.loads, (ROOT / "results/trials/digits-unseen.jsonl").open()):
+        own = line["settings"]
+        if (own["amplitudes"]["name"], own["method"]) == (amplitudes, method):
+            (score,) = _allowed(line, 0.2)["target"].values()
+            by_seed.setdefault(own["seed"], []).append(100 * score["correct"] / score["images"])
+    assert [len(found) for found in by_seed.values()] == [4, 4, 4]
+    (row,) = (text.split(" | ") for text in PAGE.splitlines() if text.startswith(f"| {told} | "))
+    cell = row[1 if method == "points" else 2]
+    assert cell.split()[0] == f"{fmean(fmean(found) for found in by_seed.values()):.1f}"
