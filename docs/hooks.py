@@ -31,6 +31,7 @@ OUTSIDE = (
     "CITATION.cff",
     "results/README.md",
     "results/notebook-2026-11-pacs-resnet18.md",
+    "results/trials/digits.md",
     "benchmarks/README.md",
 )
 
