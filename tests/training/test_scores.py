@@ -121,3 +121,16 @@ def test_runs_record_the_balanced_accuracy_of_their_answers(tmp_path) -> None:
     assert result.leaning[0].target == result.accuracy["last"]
     assert result.accuracy["last"]["sketch"].unbalanced
     assert not result.epochs[-1].validation["art"].unbalanced
+
+
+@pytest.mark.parametrize(
+    ("size", "device", "count"),
+    [(112, "cuda", 1024), (224, "cuda", 256), (299, "cuda", 256), (112, "cpu", 256)],
+)
+def test_small_images_are_scored_more_at_a_time_on_a_gpu(size: int, device: str, count: int) -> None:
+    assert selection.at_once(size, torch.device(device)) == count
+
+
+def test_batches_spread_over_a_domain() -> None:
+    parts = selection.batches(torch.arange(10), 4)
+    assert [part.tolist() for part in parts] == [[0, 3, 6, 9], [1, 4, 7], [2, 5, 8]]

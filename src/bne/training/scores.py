@@ -12,6 +12,7 @@ from bne.training.events import ACCURACY, BALANCED, Leaning, Score
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    import torch
     from torch import Tensor
 
     from bne.core.options import Lean
@@ -172,6 +173,7 @@ def _is_free(found: Leaning) -> bool:
 
 
 BATCH = 256  # images at a time where nothing is learned
+USUAL = 224  # pixels of them
 
 
 def scores(runtime: Runtime, method: Method) -> tuple[Scores, Scores]:
@@ -258,7 +260,7 @@ def _leaning_counts(
 
     before, parts, truth = method.lean, [], []
     with torch.inference_mode(), runtime.autocast():
-        for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
+        for images, labels in runtime.feed.gather(_batches(runtime, numbers)):
             images = runtime.transform(images)
             rows = []
             for method.lean in shares:
@@ -291,7 +293,7 @@ def _count(runtime: Runtime, method: Method, domains: Iterable[Sequence[int]]) -
     with torch.inference_mode(), runtime.autocast():
         for numbers in domains:
             parts = []
-            for images, labels in runtime.feed.gather(batches(torch.as_tensor(numbers))):
+            for images, labels in runtime.feed.gather(_batches(runtime, numbers)):
                 logits = method.predict(runtime.transform(images))
                 found = torch.stack([logits.argmax(1) == labels, ~logits.isfinite().all(1)])
                 parts.append(_by_class(runtime, found, labels))
@@ -300,7 +302,22 @@ def _count(runtime: Runtime, method: Method, domains: Iterable[Sequence[int]]) -
     return torch.stack(counts, 1)
 
 
-def batches(numbers: Tensor) -> list[Tensor]:
+def _batches(runtime: Runtime, numbers: Sequence[int]) -> list[Tensor]:
+    import torch
+
+    size = runtime.transform.preprocessing.size
+    return batches(torch.as_tensor(numbers), at_once(size, runtime.device))
+
+
+def at_once(size: int, device: torch.device) -> int:
+    """How many images are run at a time: small ones, each with less work, more on a GPU.
+
+    A GPU takes as long to start on few images as on many, and a CPU's cache holds few.
+    """
+    return max(BATCH, BATCH * USUAL**2 // size**2) if device.type == "cuda" else BATCH
+
+
+def batches(numbers: Tensor, most: int | None = None) -> list[Tensor]:
     """Cuts a domain's images into batches spread evenly over it, whatever they are sorted by."""
-    count = -(-len(numbers) // BATCH)
+    count = -(-len(numbers) // (most or BATCH))
     return [numbers[start::count] for start in range(count)]
