@@ -127,7 +127,9 @@ def test_runs_record_the_balanced_accuracy_of_their_answers(tmp_path) -> None:
     ("size", "device", "count"),
     [(112, "cuda", 1024), (224, "cuda", 256), (299, "cuda", 256), (112, "cpu", 256)],
 )
-def test_small_images_are_scored_more_at_a_time_on_a_gpu(size: int, device: str, count: int) -> None:
+def test_small_images_are_scored_more_at_a_time_on_a_gpu(
+    size: int, device: str, count: int
+) -> None:
     assert selection.at_once(size, torch.device(device)) == count
 
 
