@@ -195,17 +195,16 @@ def shown(name: str, result: dict[str, Any]) -> Iterator[str]:
         yield f"| points below the best: {words} | {' | '.join(cells)} |"
     if not ranked:
         return
-    better = {
-        what: sign * (own["left_out"] - own["validation"]) > 0
-        for what, sign in (("correlation", 1), ("regret", -1))
+    measures = (("rank correlation", "correlation", 1), ("points below the best", "regret", -1))
+    won = [
+        words
+        for words, what, sign in measures
         for own in [result["mean"][what]]
-    }
-    verdict = {2: "better by both", 1: "better by one of the two only", 0: "not better"}
+        if sign * (own["left_out"] - own["validation"]) > 0
+    ]
+    verdict = "both figures" if len(won) == 2 else f"{won[0]} only" if won else "neither"
     yield ""
-    yield (
-        f"On average leaving sources out is {verdict[sum(better.values())]}: rank correlation and "
-        "points below the best."
-    )
+    yield f"On average leaving sources out is better by {verdict}."
 
 
 def read_settings(data: Data) -> list[Setting]:

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 import bne as library
+from bne.data.cache import prepare
+from bne.data.sources import open_images
 from tests.cli.command import Terminal, bne, refusal
 from tests.data.test_archives import pack
+from tests.data.test_values import write_deep
 
 Runs = dict[str, Path]
 
@@ -103,6 +106,17 @@ def test_one_domain_is_that_of_the_library(runs: Runs, monkeypatch: pytest.Monke
         [row["probability"] for row in found], expected.probabilities.max(1), rtol=1e-4
     )
     assert len({json.dumps(row["weights"]) for row in found}) == 1
+
+
+def test_images_that_come_out_black_are_told_of_once(runs: Runs, here: Path) -> None:
+    dark = write_deep(here / "dark", count=70)  # of 12 bits, and more than a batch
+    command = ("predict", runs["deepall"], runs["data"] / "photo", "--json")
+    said = bne(*command, dark)
+    assert len(lines(said.out)) == 12 + 6 * 70
+    (told,) = prepare(open_images(dark), here / "cache", 12).notes  # what training says of them
+    assert [line for line in said.err.splitlines() if "Note" in line] == [f"Note: {told}"]
+    bright = write_deep(here / "bright", most=65_535)
+    assert "Note" not in bne(*command, bright).err
 
 
 def test_errors_are_one_sentence_and_write_nothing(runs: Runs, here: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 import yaml
 
 from bne.benchmark.plan_file import read_plan
-from bne.benchmark.records import read
+from bne.benchmark.records import append, read
 from tests.cli.command import SETTINGS, bne, refusal
 from tests.pictures import write_pictures
+from tests.tuning.pretend import record
 
 DOMAINS = ("art", "cartoon", "photo", "sketch")
 SPACE = "method: [deepall, bne]\nlr: [1e-3, 0.05]\nlean: [0, 0.1]\n"
@@ -120,6 +121,37 @@ def test_listed_settings_are_planned_whatever_their_number(four: Path, space: Pa
     assert "6 runs" in bne(*how, "--trials", 1, "--plan", "new/plan.json").out
     planned = [item.recipe for item in read_plan(Path("new/plan.json"))[0]]
     assert [one.options.get("beyond") for one in planned] == [None] * 3 + [0.5] * 3
+
+
+@pytest.mark.parametrize(
+    ("more", "sizes"),
+    [
+        (("--lengths", 1, "--finalists", 3), [18, 36]),  # of three settings: two more seeds of all
+        (("--lengths", 1, "--finalists", 2), [18]),
+        (("--lengths", 2, "--set", "train.epochs=3"), [18]),
+    ],
+)
+def test_a_list_is_planned_without_optuna_until_something_is_chosen(
+    four: Path, space: Path, monkeypatch: pytest.MonkeyPatch, more: tuple, sizes: list[int]
+) -> None:
+    space.write_text("settings:\n- {method: points}\n- {lr: 0.05}\nlean: [0]\n")
+    how = ("tune", "--data", four, "--every-target", "--space", space, *SETTINGS, *more)
+    how = (*how, "--seeds", 3, "--records", "all.jsonl")
+    for size in sizes:
+        bne(*how, "--plan", "with.json")
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, "optuna", None)
+            bne(*how, "--plan", "without.json")
+        expected, _ = read_plan(Path("with.json"))
+        found, _ = read_plan(Path("without.json"))
+        assert len(found) == size
+        assert {one.digest for one in found} == {one.digest for one in expected}
+        for item in found:
+            append(Path("all.jsonl"), record(item))
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    assert "pip install 'bne[tune]'" in refusal(*how, "--plan", "without.json")
+    space.write_text(SPACE)
+    assert "pip install 'bne[tune]'" in refusal(*how, "--plan", "without.json")
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(four: Path, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Prediction on a real Ray, of two workers on this machine."""
 
 import os
+import pickle
 import re
 import shutil
 import signal
@@ -11,8 +12,9 @@ import pytest
 import bne
 from bne.deploy.pictures import find_pictures
 from bne.deploy.predict import predict
-from bne.deploy.ray import Job, predict_on_ray
+from bne.deploy.ray import Job, Stage, predict_on_ray
 from bne.deploy.rows import rows
+from tests.data.test_values import write_deep
 
 COLUMNS = ("class", "probability", "nearest", "unusual")
 COUNT = 3000
@@ -36,7 +38,7 @@ def test_rows_are_those_of_one_machine_though_a_worker_dies(
     (many / "bad.png").write_bytes(b"no image")
     pictures = find_pictures([many])
     told, killed = [], 0
-    for row, problem in predict_on_ray(Job(runs["bne"] / "model.bne", "cpu", COLUMNS), pictures):
+    for row, problem, _ in predict_on_ray(Job(runs["bne"] / "model.bne", "cpu", COLUMNS), pictures):
         told.append((row, problem))
         if not killed:
             killed = _kill_a_worker()
@@ -59,6 +61,16 @@ def test_rows_are_those_of_one_machine_though_a_worker_dies(
     assert "bad.png" in problem
     said = capfd.readouterr().err  # of Ray, which has much to say of its plans and progress
     assert not re.search(r"\b(INFO|deprecated)\b", said)
+
+
+def test_a_worker_says_what_images_of_more_than_8_bits_lose(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    pictures = find_pictures([runs["data"] / "art", write_deep(tmp_path / "dark")])
+    batch = {"picture": [pickle.dumps(picture) for picture in pictures]}
+    found = Stage(Job(runs["deepall"], "cpu", COLUMNS[:2]))(batch)
+    assert len(found["row"]) == len(found["tally"]) == 12 + 48
+    assert [sum(own) for own in zip(*found["tally"], strict=True)] == [48, 48, 0, 0]
 
 
 def _kill_a_worker() -> int:

@@ -1,11 +1,15 @@
 import copy
+import os
 
 import pytest
 import torch
+from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
+from threadpoolctl import threadpool_info
 from torch import nn
 
 from bne.methods import BNEPseudo
+from bne.methods.pseudo import find_clusters
 from tests.networks import DOMAINS, small_cnn
 
 SIZES = (20, 30, 10)
@@ -135,6 +139,24 @@ def test_the_statistics_of_the_network_do_not_change(images, members):
     before = copy.deepcopy(method.net.state_dict())
     method.members(members, 0, looker(images[0]))
     torch.testing.assert_close(method.net.state_dict(), before, rtol=0, atol=0)
+
+
+def test_k_means_takes_as_many_threads_as_torch(monkeypatch):
+    fit, seen = KMeans.fit, set()
+
+    def spy(self, points):
+        seen.update(one["num_threads"] for one in threadpool_info() if one["user_api"] == "openmp")
+        return fit(self, points)
+
+    monkeypatch.setattr(KMeans, "fit", spy)
+    before, given = torch.get_num_threads(), os.cpu_count() + 1  # which no library takes by itself
+    try:
+        torch.set_num_threads(given)
+        find_clusters(torch.arange(20.0).view(10, 2).numpy(), 2, 1)
+    finally:
+        torch.set_num_threads(before)
+    assert seen == {given}
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.parametrize("option", ["clusters", "refresh", "smallest"])

@@ -15,14 +15,15 @@ from bne.errors import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from bne.data.values import Tally
     from bne.deploy.manifest import Manifest
     from bne.deploy.pictures import Picture
     from bne.deploy.predict import Looks
     from bne.deploy.rows import Row
 
     Job = dict[str, Any]
-    Told = tuple[list[Row], list[str]]
-    """Rows of images, and why others cannot be read."""
+    Told = tuple[list[Row], list[str], Tally]
+    """Rows of images, why others cannot be read, and what is lost of more than 8 bits."""
 
 EPILOG = "Example: bne predict model.bne photos --out answers.csv"
 UNREADABLE = 3  # exit code
@@ -108,6 +109,7 @@ def predict(
 
     Images that cannot be read are named and left out; the exit code is then 3.
     """
+    from bne.data.values import Tally
     from bne.deploy import rows
     from bne.deploy.pictures import NAMES, find_pictures
     from bne.deploy.predict import check_one_domain, open_engine
@@ -138,7 +140,7 @@ def predict(
         told = _on_ray(job, pictures, ray_address)
     else:
         told = None
-    unreadable, like = 0, rows.row_like(known, wanted, top)
+    unreadable, tally, like = 0, Tally(), rows.row_like(known, wanted, top)
     pooling = [Phase("Pooling", len(pictures))] if one_domain else []
     phases = [*pooling, Phase("Predicting", len(pictures))]
     with (
@@ -151,7 +153,8 @@ def predict(
             told = _local(opened, job, known, shown if one_domain else pictures, places, one_domain)
         if not (out or as_json):
             screen.say(table.head)
-        for found, problems in told:
+        for found, problems, lost in told:
+            tally += lost
             for problem in problems:
                 screen.say(f"Skipped: {problem}", err=True)
             unreadable += len(problems)
@@ -161,6 +164,8 @@ def predict(
                 for row in found:
                     screen.say(table.line(row))
             advance("Predicting", len(found) + len(problems))
+    for note in tally.notes(opened.way.window):
+        typer.echo(f"Note: {note}", err=True)
     if out:
         from bne import words
 
@@ -188,11 +193,12 @@ def _local(
         yield (
             rows(part.names, answers, job["columns"], job["top"]) if answers else [],
             part.problems,
+            part.tally,
         )
 
 
 def _on_ray(job: "Job", pictures: "Sequence[Picture]", address: str | None) -> "Iterator[Told]":
     from bne.deploy.ray import Job, predict_on_ray
 
-    for row, problem in predict_on_ray(Job(**job), pictures, address):
-        yield [] if row is None else [row], [problem] if problem else []
+    for row, problem, lost in predict_on_ray(Job(**job), pictures, address):
+        yield [] if row is None else [row], [problem] if problem else [], lost

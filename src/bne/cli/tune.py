@@ -69,10 +69,9 @@ def show(run: "TunedRun", as_json: bool) -> None:
 def write_plan(setup: "Setup", file: Path) -> None:
     """Writes the runs that the search waits for, and says what to do with them."""
     from bne.benchmark import plan_file
-    from bne.benchmark.records import read
 
     common.check_file(file, "--plan")
-    left = setup.tuning().wanted(read(setup.job.records), setup.start.budget.settings)
+    left = setup.planned()
     plan_file.write_plan(file, left, setup.job.without)
     if left:
         typer.echo(

@@ -143,7 +143,8 @@ class Tally(NamedTuple):
             return ()
         return (
             f"{self.narrow} of {self.images} images with more than 8 bits use at most a sixteenth "
-            "of their range and come out nearly black; set range to percentiles or [low, high].",
+            "of their range and come out nearly black; train with range percentiles or [low, "
+            "high].",
         )
 
     def _clipping(self, window: Window) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from bne.data.decoding import in_threads
-from bne.data.images import pixels
+from bne.data.images import read, resized
+from bne.data.values import Tally
 from bne.deploy.answers import Answers, check_abstain
 from bne.errors import DataError, SettingsError
 
@@ -85,11 +86,13 @@ class Part(NamedTuple):
         names: of the images.
         answers: of the model, in the same order; None if none of them can be read.
         problems: why others cannot be read, in sentences.
+        tally: what images of more than 8 bits lose.
     """
 
     names: list[str]
     answers: Answers | None
     problems: list[str]
+    tally: Tally
 
 
 def predict(
@@ -117,30 +120,33 @@ def predict(
     """
     check_abstain(abstain)
 
-    def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str]:
+    def prepare(picture: Picture) -> tuple[str, NDArray[np.uint8] | str, Tally]:
+        name, way = picture.name, engine.way
         try:
-            return picture.name, pixels(picture.read(), picture.name, engine.way)
+            image = read(picture.read(), name)
+            return name, resized(image, name, way), Tally.of(image, way.window)
         except DataError as error:
-            return picture.name, str(error)
+            return name, str(error), Tally()
 
-    def batches() -> Iterator[list[tuple[str, NDArray[np.uint8] | str]]]:
+    def batches() -> Iterator[list[tuple[str, NDArray[np.uint8] | str, Tally]]]:
         prepared = in_threads(prepare, pictures, ahead=2 * engine.batch)
         while part := list(islice(prepared, engine.batch)):
             yield part
 
     if one_domain:
         known = (
-            [pixels for _, pixels in part if not isinstance(pixels, str)] for part in batches()
+            [pixels for _, pixels, _ in part if not isinstance(pixels, str)] for part in batches()
         )
         engine = _together(engine)((np.stack(own) for own in known if own), places=places)
     for part in batches():
-        good = [(name, own) for name, own in part if not isinstance(own, str)]
+        good = [(name, own) for name, own, _ in part if not isinstance(own, str)]
         answers = None
         if good:
             seen = engine(np.stack([own for _, own in good]), places=places)
             answers = Answers(model, seen, abstain, one_domain)
-        problems = [own for _, own in part if isinstance(own, str)]
-        yield Part([name for name, _ in good], answers, problems)
+        problems = [own for _, own, _ in part if isinstance(own, str)]
+        tally = sum((own for *_, own in part), Tally())
+        yield Part([name for name, _ in good], answers, problems, tally)
 
 
 def check_one_domain(engine: Looks) -> None:

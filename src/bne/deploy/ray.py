@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.ray import connected
+from bne.data.values import Tally
 from bne.deploy.predict import open_engine, predict
 from bne.deploy.rows import PLACES, rows
 
@@ -56,21 +57,26 @@ class Stage:
             os.chdir(job.folder)
         self.engine, self.model = open_engine(job.model, job.device, **job.mode)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
-        """Predicts pictures; a row is a line of JSON, or empty beside the image's problem."""
-        job, lines, problems = self.job, [], []
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        """Predicts pictures; a row is a line of JSON, or empty beside the image's problem.
+
+        What all of them lose of more than 8 bits stands beside the first.
+        """
+        job, lines, problems, lost = self.job, [], [], Tally()
         pictures: list[Picture] = [pickle.loads(one) for one in batch["picture"]]  # noqa: S301 - ours
         places = any(name in PLACES for name in job.columns)
         for part in predict(self.engine, self.model, pictures, abstain=job.abstain, places=places):
             made = rows(part.names, part.answers, job.columns, job.top) if part.answers else []
             lines += [json.dumps(row) for row in made] + [""] * len(part.problems)
             problems += [""] * len(made) + part.problems
-        return {"row": lines, "problem": problems}
+            lost += part.tally
+        tallies = [list(own) for own in (lost, *[Tally()] * (len(lines) - 1))]
+        return {"row": lines, "problem": problems, "tally": tallies}
 
 
 def predict_on_ray(
     job: Job, pictures: Sequence[Picture], address: str | None = None
-) -> Iterator[tuple[Row | None, str]]:
+) -> Iterator[tuple[Row | None, str, Tally]]:
     """Classifies images on all machines of a cluster, in their order.
 
     A batch whose worker dies is done again by another.
@@ -81,7 +87,8 @@ def predict_on_ray(
         address: of a Ray cluster, "host:port", or "auto"; None starts one on this machine.
 
     Yields:
-        The row of an image; or None, and why it cannot be read.
+        The row of an image, or None; why it cannot be read; and what it and others of its batch
+        lose of more than 8 bits.
 
     Raises:
         SettingsError: Ray is not installed, or no cluster answers.
@@ -106,4 +113,5 @@ def predict_on_ray(
             num_gpus=1 if gpus else None,
         )
         for found in stage.iter_rows():
-            yield json.loads(found["row"]) if found["row"] else None, found["problem"]
+            row = json.loads(found["row"]) if found["row"] else None
+            yield row, found["problem"], Tally(*map(int, found["tally"]))

@@ -19,7 +19,7 @@ Labels = NDArray[np.int64]
 
 
 def find_clusters(points: NDArray[np.float32], count: int, smallest: int) -> Labels:
-    """Clusters points by k-means.
+    """Clusters points by k-means, with as many threads as torch has.
 
     Args:
         points: (N, D).
@@ -34,14 +34,17 @@ def find_clusters(points: NDArray[np.float32], count: int, smallest: int) -> Lab
         ValueError: There are fewer points than clusters.
     """
     from sklearn.cluster import KMeans
+    from threadpoolctl import threadpool_limits
 
     if len(points) < count:
         raise ValueError(f"{len(points)} images cannot make {count} clusters: ask for fewer")
-    model = KMeans(count, n_init=10, random_state=0).fit(points)
+    with threadpool_limits(torch.get_num_threads()):  # otherwise all cores, beside other runs too
+        model = KMeans(count, n_init=10, random_state=0).fit(points)
+        apart = model.transform(points)
     labels: Labels = model.labels_.astype(np.int64)
     smallest = min(smallest, len(points) // count)
     sizes = np.bincount(labels, minlength=count)
-    for cluster, distances in enumerate(model.transform(points).T):
+    for cluster, distances in enumerate(apart.T):
         for point in np.argsort(distances, kind="stable"):
             if sizes[cluster] >= smallest:
                 break

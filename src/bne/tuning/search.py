@@ -98,6 +98,26 @@ class Start:
             for target in targets
         ]
 
+    def listed(self, targets: Sequence[tuple[str, ...]], found: Found) -> list[Item]:
+        """The next runs of a list of settings, as far as no figures decide which; no more of them.
+
+        First all settings, for the fewest epochs; then more seeds, if all settings get them.
+        """
+        own, whole = self.budget, self.space.whole
+        for seeds in (range(1), range(1, own.seeds)):
+            items = [
+                item
+                for seed in seeds
+                for changes in whole
+                for recipe in [settled(with_changes(self.recipe, changes), official=self.official)]
+                for item in self.runs(self.lengths(recipe)[0], targets, seed, in_full=recipe)
+            ]
+            if left := [item for item in items if found.of(item) is None]:
+                return left
+            if own.lengths > 1 or own.finalists < len(whole):
+                break
+        return []
+
     def lengths(self, recipe: Recipe) -> list[Recipe]:
         """The recipe for fewer epochs, then for more, at last as it is; warm-up in proportion."""
         found = {}

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from bne.benchmark.execute import Job
 from bne.benchmark.records import read
-from bne.errors import SettingsError
+from bne.errors import MissingLibraryError, SettingsError
 from bne.recipes.files import load_experiment
 from bne.recipes.inputs import Inputs
 from bne.training.environment import choose_device
 from bne.training.files import check_folder, check_writable, write_json, write_text
 from bne.training.identity import images_digest
-from bne.tuning.objective import questions
+from bne.tuning.objective import Found, questions
 from bne.tuning.search import SAMPLERS, Budget, Start, study_file
 from bne.tuning.space import default_space, read_space, to_space
 from bne.tuning.tuning import FOUND, Tuning, expected
@@ -22,6 +22,7 @@ from bne.tuning.tuning import FOUND, Tuning, expected
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from bne.benchmark.plan import Item
     from bne.data.images import ImageSet
     from bne.tuning.objective import Question
     from bne.tuning.tuning import Tuned
@@ -56,6 +57,21 @@ class Setup:
             if file.exists() and not file.read_bytes().startswith(FOUND.encode()):
                 raise SettingsError(f"{file} is no recipe of bne tune; name another --out.")
         return Tuning(self.questions, self.start, study_file(self.job.out / STUDY))
+
+    def planned(self) -> list[Item]:
+        """The runs that the search waits for.
+
+        Raises:
+            MissingLibraryError: Optuna is not installed, and is needed to choose them.
+        """
+        records = read(self.job.records)
+        try:
+            return self.tuning().wanted(records, self.start.budget.settings)
+        except MissingLibraryError:
+            targets = dict.fromkeys(t for one in self.questions for t in one.targets)
+            if runs := self.start.listed(list(targets), Found(records)):
+                return runs
+            raise
 
     def expected(self) -> tuple[int, float | None]:
         """How many runs there will be, about, and how many seconds they take together."""
