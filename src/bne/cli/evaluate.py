@@ -50,12 +50,7 @@ class Tested(NamedTuple):
 
 
 def evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="A model file, an exported .onnx, or a run's folder.", show_default=False
-        ),
-    ],
+    run: common.ModelOrGraph,
     data: common.Data,
     domains: common.Domains = None,
     lean: common.Lean = None,
@@ -128,7 +123,7 @@ def evaluate(
     device: common.Device = "auto",
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Test a trained model on any domains, seen or not: a row per domain, unseen ones first.
 
