@@ -136,8 +136,8 @@ def evaluate(
     from bne.deploy import rows
     from bne.deploy.predict import is_graph
     from bne.inspection.evaluate import accuracies, show
+    from bne.inspection.intervals import numbered
     from bne.inspection.observe import branches as weighed
-    from bne.inspection.resampling import numbered
 
     if margin is not None and against is None:
         raise SettingsError("--margin compares with another model; name it with --against.")
@@ -265,7 +265,7 @@ def _groups(images: "ImageSet", pattern: str | None, of_run: str | None) -> "Gro
 
 def _show_groups(counts: "dict[str, int]") -> None:
     """Says what intervals draw, and where groups are few."""
-    from bne.inspection.resampling import FEW
+    from bne.inspection.intervals import FEW
     from bne.words import listed
 
     if counts:
