@@ -231,7 +231,7 @@ def evaluate(
 def _open(path: Path, device: str, **mode: Any) -> Tested:
     """A model file, a run's folder or an exported graph; mode is how it answers."""
     from bne import api
-    from bne.deploy.graph import GraphMethod
+    from bne.deploy.engine import GraphMethod
     from bne.deploy.onnx import OnnxEngine
     from bne.deploy.predict import is_graph, open_engine
 
