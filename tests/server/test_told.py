@@ -7,7 +7,7 @@ import pytest
 
 from bne.deploy.answers import Answers, Seen
 from bne.server.told import Asked, map_of, place, tell
-from tests.deploy.manifests import manifest
+from tests.deploy.models import manifest
 
 DOMAINS = ("art", "photo", "sketch")
 LOGITS = np.zeros((2, 2), np.float32)
