@@ -24,7 +24,7 @@ from statistics import median
 from typing import NamedTuple
 
 import torch
-from speed import recorded, seconds, warm_up
+from timing import recorded, seconds, warm_up
 from torch import Tensor
 
 from bne.data.augment import Augmentation, Strength

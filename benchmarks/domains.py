@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from speed import peak_bytes
+from timing import peak_bytes
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 

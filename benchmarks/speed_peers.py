@@ -20,7 +20,7 @@ from unittest import mock
 
 import torch
 import torch.nn.functional as F
-from speed import (
+from timing import (
     CLASSES,
     Case,
     Line,

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from bne.core.head import fit_head
     from bne.core.norm import DomainBatchNorm
     from bne.core.prediction import Prediction
-    from bne.core.skipping import forget_skipped_step
-    from bne.core.statistics import recompute_statistics
+    from bne.core.statistics import forget_skipped_step, recompute_statistics
     from bne.data.sampler import DomainBatchSampler
 
 __all__ = [
@@ -54,8 +53,7 @@ _HOMES = {
     "core.head": ("fit_head",),
     "core.norm": ("DomainBatchNorm",),
     "core.prediction": ("Prediction",),
-    "core.skipping": ("forget_skipped_step",),
-    "core.statistics": ("recompute_statistics",),
+    "core.statistics": ("forget_skipped_step", "recompute_statistics"),
     "data.sampler": ("DomainBatchSampler",),
 }
 

@@ -23,11 +23,16 @@ def speed(_scripts):
 
 
 @pytest.fixture(scope="session")
+def timing(_scripts):
+    return importlib.import_module("timing")
+
+
+@pytest.fixture(scope="session")
 def peers(_scripts):
     return importlib.import_module("speed_peers")
 
 
 @pytest.fixture
-def small(speed):
+def small(timing):
     """Settings of a small comparison."""
-    return speed.Settings("small_cnn", torch.device("cpu"), "float32", 3, 2, 4, 32, 2)
+    return timing.Settings("small_cnn", torch.device("cpu"), "float32", 3, 2, 4, 32, 2)

@@ -47,7 +47,7 @@ class ERM(torch.nn.Module):
 
 
 @pytest.mark.parametrize(("backbone", "size"), [("small_cnn", 32), ("resnet18", 48)])
-def test_algorithm_1_written_plainly_is_our_step(peers, speed, backbone, size):
+def test_algorithm_1_written_plainly_is_our_step(peers, timing, backbone, size):
     model = randomise_norms(build(backbone, 7)).double()
     images = torch.randn(6, 3, size, size, dtype=torch.double)
     images += torch.arange(3).repeat_interleave(2).view(-1, 1, 1, 1)
@@ -58,7 +58,7 @@ def test_algorithm_1_written_plainly_is_our_step(peers, speed, backbone, size):
     for layer in layers:
         layer.num_batches_tracked.fill_(1000)  # past the start, from where on both remember alike
 
-    expected = speed.forward(ours, images, speed.Case("training", 6, False, 3))()
+    expected = timing.forward(ours, images, timing.Case("training", 6, False, 3))()
     logits = theirs(images)
     torch.testing.assert_close(logits, expected)
     for layer, norm in zip(layers, theirs.norms, strict=True):

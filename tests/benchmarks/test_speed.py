@@ -15,8 +15,8 @@ RECORDED = [json.loads(line) for line in (ROOT / "results" / "speed.jsonl").open
 SMALL = ["--backbone", "small_cnn", "--device", "cpu", "--size", "16", "--batch", "2"]
 
 
-def test_small_networks_on_the_cpu(speed, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(speed, "LONG_ENOUGH", {"cpu": 1e-4})
+def test_small_networks_on_the_cpu(speed, timing, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(timing, "LONG_ENOUGH", {"cpu": 1e-4})
     few = [entry for entry in entries() if entry.name in ("deepall", "bne", "epi-fcr")]
     monkeypatch.setattr(speed, "entries", lambda: few)
     out, page = tmp_path / "speed.jsonl", tmp_path / "page.md"
@@ -45,9 +45,9 @@ def test_every_method_has_a_step(speed, small):
     assert {line.what for line in speed.methods(small)} == {entry.name for entry in entries()}
 
 
-def test_the_page_has_the_tables_of_the_records(speed):
+def test_the_page_has_the_tables_of_the_records(timing):
     page = (ROOT / "benchmarks" / "README.md").read_text()
-    assert f"-->\n{speed.markdown(iter(RECORDED))}<!--" in page
+    assert f"-->\n{timing.markdown(iter(RECORDED))}<!--" in page
 
 
 def test_every_recorded_figure_is_still_measured(speed, small):
@@ -57,21 +57,21 @@ def test_every_recorded_figure_is_still_measured(speed, small):
     assert {name for name in names if name[0] != "peers"} <= found
 
 
-def test_the_reference_is_the_plain_networks_best_time(speed, small):
+def test_the_reference_is_the_plain_networks_best_time(speed, timing, small):
     """From made-up times: 48 images take 5 ms, 192 of them 8."""
     gpu = replace(small, device=torch.device("cuda"), per_domain=16)
     lines = speed.train(gpu)
     times = {(48, 0): 5.0, (192, 0): 8.0, (48, 3): 9.0}
     timings = {
-        line.case: speed.Timing([times[key], times[key], 90.0])
+        line.case: timing.Timing([times[key], times[key], 90.0])
         for line in lines
         if line.case.work == "training" and (key := (line.case.images, line.case.domains)) in times
     }
     line = next(line for line in lines if line.what == "DT step" and line.case.images == 48)
-    found = speed.record("train", line, timings, {})
+    found = timing.record("train", line, timings, {})
     assert (found["value"], found["plain"], found["goal"]) == (9, 5, 1.15)
     assert found["reference"] == pytest.approx(48 * 4 * 8 / 192)
     assert found["ratio"] == pytest.approx(9 / 8)
     assert found["met"] is True
-    missing = speed.record("train", line, {}, {})
+    missing = timing.record("train", line, {}, {})
     assert (missing["value"], missing["ratio"], missing["met"]) == (None, None, None)

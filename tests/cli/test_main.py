@@ -71,3 +71,17 @@ def test_what_is_wrong_in_every_process_is_said_by_the_first(
     assert bne(*command, code=143).err == ""
     monkeypatch.setattr(cli.time, "sleep", lambda seconds: None)  # the first has not failed
     assert refusal(*command).startswith("Error: nowhere")
+
+
+def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BNE_DEBUG", "1")
+    monkeypatch.setattr(sys, "argv", ["bne", "data", "check", "nowhere"])
+    with pytest.raises(Exception, match="nowhere: there is no such file") as caught:
+        cli.main()
+    assert type(caught.value).__name__ == "DataError"
+
+
+def test_version_and_help() -> None:
+    assert bne("--version").out.startswith("bne 0.")
+    help_text = bne("data", "check", "--help").out
+    assert "Example: bne data check data/pacs --benchmark pacs" in help_text

@@ -10,7 +10,7 @@ from PIL import Image
 
 import bne as library
 from tests.cli.command import bne, refusal
-from tests.deploy.watching import watching
+from tests.deploy.models import watching
 from tests.report.pages import HOSTILE, Reader, fits, opened, told
 
 Runs = dict[str, Path]

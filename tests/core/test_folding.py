@@ -6,9 +6,8 @@ from torch import nn
 
 import bne
 from bne.core import ensemble, shortcuts
+from tests.devices import needs_gpu
 from tests.networks import DOMAINS, randomise_norms, small_cnn
-
-needs_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def differing(model, **options):
@@ -81,7 +80,7 @@ def test_half_precision(monkeypatch, dtype, whole):
     torch.testing.assert_close(at_once.double(), expected, **near)
 
 
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_a_gpu)])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("autocast", [True, False])
 def test_half_precision_of_a_network(monkeypatch, device, dtype, autocast):
@@ -122,7 +121,7 @@ class TwoSided(nn.Parameter):
     """A parameter of another type, as sharded ones are."""
 
 
-@needs_a_gpu
+@needs_gpu
 def test_few_small_images_on_a_gpu_without_gradients():
     images = torch.zeros(2, 3, 8, 8, device="cuda")
     assert not shortcuts.pays(images)

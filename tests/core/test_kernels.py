@@ -8,12 +8,11 @@ import torch
 from bne.core.kernels import kernels_for
 from bne.core.moments import Moments
 from bne.core.norm import DomainBatchNorm
-from tests.interpreter import needs_kernels
+from tests.devices import DEVICE, needs_gpu, needs_kernels
 
 kernels = pytest.importorskip("bne.core.kernels.layers")
 blending = pytest.importorskip("bne.core.kernels.blending")
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 K = 3
 SHAPES = {
     "several chunks of positions": ((4, 3, 40, 41), torch.channels_last),
@@ -386,7 +385,7 @@ def test_domains_with_gaps_are_accepted(way):
     case.compare(*getattr(case, way)())
 
 
-@pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
+@needs_gpu
 def test_a_layer_on_a_gpu_uses_them():
     layer = DomainBatchNorm(4, K).cuda()
     images = torch.randn(6, 1, 4, 8, 8, device="cuda")

@@ -10,12 +10,11 @@ from torch import nn
 import bne
 from bne.core.kernels import pooling_for
 from bne.core.shortcuts import FusedMaxPool2d
-from tests.interpreter import needs_kernels
+from tests.devices import DEVICE, needs_gpu, needs_kernels
 from tests.networks import DOMAINS
 
 pooling = pytest.importorskip("bne.core.kernels.pooling")
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 WINDOWS = {
     "ResNet's": ((3, 3), (2, 2), (1, 1)),
     "without overlap": ((2, 2), (2, 2), (0, 0)),
@@ -44,7 +43,6 @@ REFUSED = [
     {"kernel_size": 0},
     {"kernel_size": 5, "padding": 0, "stride": 5},
 ]
-needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="no GPU")
 
 
 def images(shape, dtype=torch.float32):

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import bne
+from tests.devices import needs_gpu
 from tests.networks import DOMAINS, randomise_norms, small_cnn
 
 
@@ -74,7 +75,7 @@ def test_activations_of_branches_are_not_kept(batch):
     assert kept(1) < kept(None) / 2.5
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@needs_gpu
 def test_a_cuda_graph_refuses_to_repeat_what_is_random(batch):
     model = small_cnn()
     model.insert(6, nn.Dropout(0.5))

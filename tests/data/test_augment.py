@@ -12,11 +12,11 @@ from bne.data.augment import Augmentation
 from bne.data.strong import Strong
 from bne.errors import DataError, SettingsError
 from bne.models.registry import Preprocessing
+from tests.devices import needs_gpu
 
 PLAIN = Preprocessing(24, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 IMAGENET = Preprocessing(24)
 STRENGTHS = get_args(augment.Strength)
-NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 def noise(count: int, size: int = 32) -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_a_change_follows_from_seed_step_and_position_alone(strength: augment.St
     torch.testing.assert_close(change(images[share], 5, share), first[share])
 
 
-@NEEDS_GPU
+@needs_gpu
 @pytest.mark.parametrize("strength", STRENGTHS)
 def test_the_gpus_own_random_numbers_are_left_alone(strength: augment.Strength) -> None:
     state = torch.cuda.get_rng_state()
@@ -144,7 +144,7 @@ def test_the_gpus_own_random_numbers_are_left_alone(strength: augment.Strength) 
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
-@NEEDS_GPU
+@needs_gpu
 @pytest.mark.parametrize("strength", ["paper", "strong"])
 def test_the_gpu_gives_the_same(strength: augment.Strength) -> None:
     images, change = noise(12), Augmentation(strength, IMAGENET)

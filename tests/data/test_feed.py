@@ -13,11 +13,11 @@ from bne.data.images import ImageFile, ImageSet
 from bne.data.mixing import AmplitudeMixing, mix_amplitudes
 from bne.data.transform import normalise
 from bne.models.registry import Preprocessing
+from tests.devices import needs_gpu
 
 SETS = {"art": range(10), "photo": range(10, 30)}
 CROPS = Augmentation("paper", Preprocessing(4), seed=3)
-NEEDS_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-DEVICES = ["cpu", pytest.param("cuda", marks=NEEDS_GPU)]
+DEVICES = ["cpu", pytest.param("cuda", marks=needs_gpu)]
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_with_a_stream_one_item_is_made_ahead_and_no_step_waits_for_it(
     ]
 
 
-@NEEDS_GPU
+@needs_gpu
 @pytest.mark.parametrize("slow", ["making", "step"])
 def test_streams_wait_for_each_other(slow: str) -> None:
     """A value read before it is written, or overwritten before it is read, would show."""
@@ -154,7 +154,7 @@ def test_streams_wait_for_each_other(slow: str) -> None:
         assert (item == i).all()
 
 
-@NEEDS_GPU
+@needs_gpu
 def test_on_a_gpu_a_batch_is_made_before_any_is_asked_for(
     prepared: PreparedImages, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,7 @@ from bne.deploy.pictures import Picture, find_pictures
 from bne.deploy.reference import AXES, PER_AXIS, Reference
 from bne.deploy.times import sort_by_time
 from bne.errors import DataError, SettingsError
-from tests.deploy.watching import watching
+from tests.deploy.models import watching
 
 Runs = dict[str, Path]
 CENTRES = {"art": (0.0, 2.0, 2.5), "photo": (2.0, 0.2, 2.2), "sketch": (3.0, 3.0, 0.1)}

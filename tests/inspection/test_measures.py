@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn import metrics
 
 from bne.errors import SettingsError
-from bne.inspection import measures, resampling
+from bne.inspection import intervals, measures
 from bne.inspection.intervals import mean_wilson, wilson
 from bne.inspection.measures import NAMES, Measure, Measures, measure, measure_domains
 
@@ -46,7 +46,7 @@ def by_scikit_learn(truth, chances, positive: int | None, specificity: float) ->
 
 
 def test_classes_are_sorted_once_for_all_draws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resampling, "AT_ONCE", 1)
+    monkeypatch.setattr(intervals, "AT_ONCE", 1)
     sorts = Mock(wraps=np.argsort)
     monkeypatch.setattr(np, "argsort", sorts)
     counts = []
@@ -86,7 +86,7 @@ def test_the_calibration_error_is_the_mean_gap_of_bins() -> None:
 
 def test_intervals_are_those_of_drawing_images_anew(monkeypatch) -> None:
     truth, chances = made(80, 3, 1)
-    monkeypatch.setattr(resampling, "AT_ONCE", 80 * 333)  # several blocks of draws
+    monkeypatch.setattr(intervals, "AT_ONCE", 80 * 333)  # several blocks of draws
     found = measure(truth, chances)
     draw = np.random.default_rng(7)
     classes = [np.flatnonzero(truth == k) for k in range(3)]

@@ -8,10 +8,8 @@ from torch import nn
 from bne.core.norm import DomainBatchNorm, domain_layers
 from bne.methods import BNE, DSON, create
 from bne.methods.dson import OptimisedNorm
-from tests.interpreter import needs_kernels
+from tests.devices import DEVICE, needs_kernels
 from tests.networks import DOMAINS, randomise_norms, small_cnn
-
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
 @torch.no_grad()

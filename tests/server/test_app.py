@@ -24,7 +24,7 @@ from bne.server.app import Limits, Server
 from bne.server.live import Live
 from bne.server.uploads import RefusedError, Uploads
 from tests.cli.command import full_disk
-from tests.deploy.watching import watching
+from tests.deploy.models import watching
 
 Runs = dict[str, Path]
 

@@ -20,7 +20,7 @@ from bne.server import batching
 from bne.server.batching import Batcher, FullError, Image, Work
 from bne.server.live import Loaded
 from bne.server.told import Asked
-from tests.deploy.manifests import manifest
+from tests.deploy.models import manifest
 
 
 def picture(value: int) -> Image:

@@ -7,10 +7,11 @@ import torch
 
 from bne.recipes.schema import Averaging, HeadPhase, Optimiser, Phase
 from bne.training.events import Listener
+from tests.devices import needs_gpu
 from tests.training import small
 from tests.training.small import run
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+pytestmark = needs_gpu
 
 
 METHODS = ["deepall", "bne", "dnet", "dson", "bne-adapt"]

@@ -24,7 +24,7 @@ EPILOG = "Example: bne analyze runs/pacs-sketch --data data/pacs"
 
 
 def analyze(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
+    run: common.Run,
     data: common.Data,
     domains: common.Domains = None,
     layers: Annotated[

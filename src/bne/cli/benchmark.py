@@ -271,7 +271,7 @@ def benchmark(
             "--dry-run", help="Print the plan, and stop.", rich_help_panel=common.STOPPING
         ),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Train and test methods on every target of a benchmark, and print the table.
 

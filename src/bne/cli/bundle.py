@@ -17,7 +17,7 @@ EPILOG = "Example: bne bundle runs/pacs-sketch model.bne"
 
 
 def bundle(
-    run: Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)],
+    run: common.Run,
     file: Annotated[Path, typer.Argument(help="The file to write, model.bne for example.")],
     data: Annotated[
         Path | None,

@@ -39,6 +39,21 @@ Group = Annotated[
         metavar="PATTERN",
     ),
 ]
+Run = Annotated[Path, typer.Argument(help="A run's folder, or a model's.", show_default=False)]
+Model = Annotated[Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)]
+ModelOrGraph = Annotated[
+    Path,
+    typer.Argument(help="A model file, an exported .onnx, or a run's folder.", show_default=False),
+]
+Pictures = Annotated[
+    list[str],
+    typer.Argument(
+        help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
+        "input.",
+        show_default=False,
+    ),
+]
+Column = Annotated[str, typer.Option(help="Of a table, that has the paths.")]
 Data = Annotated[Path, typer.Option(help=SOURCES, show_default=False)]
 Cache = Annotated[
     Path | None,
@@ -114,6 +129,7 @@ Weights = Annotated[
         metavar="FILE",
     ),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")]
 Settings = Annotated[
     list[str] | None,
     typer.Option(

@@ -20,7 +20,7 @@ EPILOG = "Example: bne demo --seeds 3 --out digits.html"
 def demo(
     seeds: common.Seeds = 2,
     out: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("bne-demo.html"),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Train DeepAll, BNE and points on digits drawn in four ways, each in turn unseen.
 

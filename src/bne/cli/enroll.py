@@ -12,26 +12,18 @@ from bne.cli.progress import Phase, counted, progress
 ENROLL = "Example: bne enroll model.bne photos --name river --out river.bne"
 FORGET = "Example: bne forget model.bne river --out model-without.bne"
 
-Model = Annotated[Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)]
 Out = Annotated[Path, typer.Option(help="The model file to write.", show_default=False)]
 
 
 def enroll(
-    model: Model,
-    images: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
-            "input.",
-            show_default=False,
-        ),
-    ],
+    model: common.Model,
+    images: common.Pictures,
     name: Annotated[str, typer.Option(help="Of the new domain.", show_default=False)],
     out: Out,
     recenter: Annotated[
         bool, typer.Option("--recenter", help="Count the new domain in the domains' centre.")
     ] = False,
-    column: Annotated[str, typer.Option(help="Of a table, that has the paths.")] = "path",
+    column: common.Column = "path",
     device: common.Device = "auto",
 ) -> None:
     """Add a domain to a model from unlabeled images, without training.
@@ -54,7 +46,7 @@ def enroll(
 
 
 def forget(
-    model: Model,
+    model: common.Model,
     name: Annotated[str, typer.Argument(help="Of the domain.", show_default=False)],
     out: Out,
 ) -> None:

@@ -50,12 +50,7 @@ class Tested(NamedTuple):
 
 
 def evaluate(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="A model file, an exported .onnx, or a run's folder.", show_default=False
-        ),
-    ],
+    run: common.ModelOrGraph,
     data: common.Data,
     domains: common.Domains = None,
     lean: common.Lean = None,
@@ -128,7 +123,7 @@ def evaluate(
     device: common.Device = "auto",
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Test a trained model on any domains, seen or not: a row per domain, unseen ones first.
 
@@ -141,8 +136,8 @@ def evaluate(
     from bne.deploy import rows
     from bne.deploy.predict import is_graph
     from bne.inspection.evaluate import accuracies, show
+    from bne.inspection.intervals import numbered
     from bne.inspection.observe import branches as weighed
-    from bne.inspection.resampling import numbered
 
     if margin is not None and against is None:
         raise SettingsError("--margin compares with another model; name it with --against.")
@@ -236,7 +231,7 @@ def evaluate(
 def _open(path: Path, device: str, **mode: Any) -> Tested:
     """A model file, a run's folder or an exported graph; mode is how it answers."""
     from bne import api
-    from bne.deploy.graph import GraphMethod
+    from bne.deploy.engine import GraphMethod
     from bne.deploy.onnx import OnnxEngine
     from bne.deploy.predict import is_graph, open_engine
 
@@ -270,7 +265,7 @@ def _groups(images: "ImageSet", pattern: str | None, of_run: str | None) -> "Gro
 
 def _show_groups(counts: "dict[str, int]") -> None:
     """Says what intervals draw, and where groups are few."""
-    from bne.inspection.resampling import FEW
+    from bne.inspection.intervals import FEW
     from bne.words import listed
 
     if counts:

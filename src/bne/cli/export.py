@@ -13,9 +13,7 @@ EPILOG = "Example: bne export model.bne model.onnx --preprocess"
 
 
 def export(
-    model: Annotated[
-        Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)
-    ],
+    model: common.Model,
     file: Annotated[Path, typer.Argument(help="The file to write.", show_default=False)],
     format: Annotated[  # noqa: A002 - the option's name
         str | None,

@@ -32,17 +32,8 @@ ALARMED = 4  # exit code
 
 
 def monitor(
-    model: Annotated[
-        Path, typer.Argument(help="A model file, or a run's folder.", show_default=False)
-    ],
-    images: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
-            "input.",
-            show_default=False,
-        ),
-    ],
+    model: common.Model,
+    images: common.Pictures,
     window: Annotated[int, typer.Option(help="Test so many images together.")] = 64,
     alarm: Annotated[float, typer.Option(help="Alarm at p-values below this.")] = 0.01,
     mixed: Annotated[
@@ -64,7 +55,7 @@ def monitor(
     fail: Annotated[
         bool, typer.Option("--fail", help="Exit with 4 if a window alarms, for a schedule.")
     ] = False,
-    column: Annotated[str, typer.Option(help="Of a table, that has the paths.")] = "path",
+    column: common.Column = "path",
     device: common.Device = "auto",
 ) -> None:
     """Tell when images come from a domain that the model does not know.

@@ -30,20 +30,8 @@ UNREADABLE = 3  # exit code
 
 
 def predict(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A model file, an exported .onnx, or a run's folder.", show_default=False
-        ),
-    ],
-    images: Annotated[
-        list[str],
-        typer.Argument(
-            help="Files, folders, globs, .tar, .zip, .csv or .parquet; - reads names from standard "
-            "input.",
-            show_default=False,
-        ),
-    ],
+    model: common.ModelOrGraph,
+    images: common.Pictures,
     out: Annotated[
         Path | None,
         typer.Option(

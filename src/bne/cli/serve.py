@@ -12,12 +12,7 @@ EPILOG = "Example: bne serve model.bne --port 8000"
 
 
 def serve(
-    model: Annotated[
-        Path,
-        typer.Argument(
-            help="A model file, an exported .onnx, or a run's folder.", show_default=False
-        ),
-    ],
+    model: common.ModelOrGraph,
     host: Annotated[
         str, typer.Option(help="Address to listen at; 0.0.0.0 is all of this machine's.")
     ] = "127.0.0.1",

@@ -229,7 +229,7 @@ def train(
     mlflow: Annotated[
         bool, typer.Option("--mlflow", help="Report to MLflow.", rich_help_panel="Watching")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
     dry_run: Annotated[
         bool,
         typer.Option(

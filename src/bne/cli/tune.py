@@ -162,7 +162,7 @@ def tune(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the space and the time it takes, and stop.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Choose settings for an unseen domain by leaving known domains out in turn.
 

@@ -26,7 +26,7 @@ def verify(
     device: common.Device = "auto",
     cache: common.Cache = None,
     skip_bad: common.SkipBad = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: common.Json = False,
 ) -> None:
     """Check a finished run: its files, images, split and initial weights by their digests.
 

@@ -1,12 +1,12 @@
-"""Population statistics of batch norm, measured on images instead of averaged on the way.
+"""Running statistics of batch norm: measured on images, and kept from steps that are skipped.
 
 What a layer is measured on depends on how the layers before it were normalized. So images run in
 training mode, in batches like those of training.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -58,6 +58,30 @@ def recompute_statistics(
 
     several = in_processes()
     measure(net, batches(), observe, len(net.domains), shrinkage=shrinkage, pooled=several)
+
+
+@contextmanager
+def forget_skipped_step(net: nn.Module, scaler: torch.amp.GradScaler) -> Iterator[None]:
+    """Puts running statistics back if the scaler skips the step in the block.
+
+    A scaler skips the step of an optimizer if a gradient is infinite or NaN. The forward pass
+    before it has updated the running statistics by then.
+
+    The block holds one step: the forward and backward passes, several if gradients are accumulated,
+    then `scaler.step` and `scaler.update`. A skipped step is one that makes the scaler lower its
+    scale. All buffers of the network are put back, so batch norms of every kind are covered.
+
+    Args:
+        net: the network that is trained, converted or not.
+        scaler: the scaler of its gradients; one that is disabled skips nothing.
+    """
+    scale = scaler.get_scale()
+    before = [buffer.clone() for buffer in net.buffers()]
+    yield
+    if scaler.get_scale() < scale:
+        with torch.no_grad():
+            for buffer, old in zip(net.buffers(), before, strict=True):
+                buffer.copy_(old)
 
 
 @torch.no_grad()

@@ -9,9 +9,8 @@ import numpy as np
 
 from bne.data.feed import Feed
 from bne.errors import DataError
-from bne.inspection.intervals import DRAWS
+from bne.inspection.intervals import DRAWS, image_draws, interval, numbered, ratio_interval
 from bne.inspection.observe import observe, silent
-from bne.inspection.resampling import image_draws, interval, numbered, ratio_interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Balanced:
     ) -> Balanced:
         """From which of N images each model classifies correctly, and their classes, (N,) each.
 
-        Draws are those of `bne.inspection.resampling.image_draws`, within each class.
+        Draws are those of `bne.inspection.intervals.image_draws`, within each class.
         """
         labels = np.eye(truth.max() + 1)[truth]
         labels = labels[:, labels.any(0)]

@@ -1,4 +1,7 @@
-"""A trained network under torch: from prepared pixels to what it says of them."""
+"""A trained network under torch: from prepared pixels to what it says of them.
+
+And the reverse: an exported graph in the place of a trained method.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from bne.core.convert import convert
 from bne.core.distances import uniform, wasserstein
@@ -30,9 +34,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from bne.core.options import Lean
     from bne.data.feed import Feed
     from bne.data.images import Way
     from bne.data.transform import EvalTransform
+    from bne.deploy.onnx import OnnxEngine
     from bne.methods import Method
     from bne.training.model_folder import Trained
 
@@ -160,6 +166,27 @@ class Engine:
                 "with a smaller learning rate."
             )
         return seen
+
+
+class GraphMethod(nn.Module):
+    """An exported graph that answers as `Method.predict` does, to be measured as a method is.
+
+    What the graph tells of branches is not asked for.
+
+    Args:
+        engine: the graph.
+    """
+
+    def __init__(self, engine: OnnxEngine) -> None:
+        super().__init__()
+        self.net = nn.Identity()  # has no branches
+        self.lean: Lean = engine.model.lean
+        self._engine = engine
+
+    def predict(self, images: Tensor) -> Tensor:
+        """Logits, (N, classes), of (N, C, size, size) uint8 images, which no transform has seen."""
+        pixels = images.permute(0, 2, 3, 1).contiguous().numpy()
+        return torch.from_numpy(self._engine(pixels).logits)
 
 
 def explained(

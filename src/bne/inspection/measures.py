@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bne.errors import SettingsError
-from bne.inspection.intervals import mean_wilson, share_interval
+from bne.inspection.intervals import image_draws, interval, mean_wilson, share_interval
 from bne.inspection.numbers import BINS
 from bne.inspection.observe import silent
-from bne.inspection.resampling import image_draws, interval
 from bne.training.events import ACCURACY, BALANCED, unbalanced
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from bne.errors import did_you_mean
 from bne.server.batching import Batcher, FullError, Work
 from bne.server.live import Live, Model
 from bne.server.metrics import Metrics
-from bne.server.places import map_of
-from bne.server.told import Asked
+from bne.server.told import Asked, map_of
 from bne.server.uploads import RefusedError, Uploads, busy, images_of
 
 LOG = logging.getLogger(__name__)

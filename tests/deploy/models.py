@@ -1,12 +1,33 @@
-"""Models that know what is usual from any images."""
+"""Models that do not exist, and models that know what is usual from any images."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
 from bne.deploy.classifier import Classifier
+from bne.deploy.manifest import Manifest
 from bne.deploy.reference import Reference, usual_distances
+
+
+def manifest(**fields: Any) -> Manifest:
+    """What is known of a model, of which nothing is there."""
+    usual: dict[str, Any] = {
+        "backbone": "none",
+        "classes": ("cat", "dog"),
+        "domains": ("art", "photo"),
+        "branches": (),
+        "method": "deepall",
+        "options": {},
+        "distance": None,
+        "mix": None,
+        "lean": 0.0,
+        "transform": {},
+        "weights": None,
+        "bne": "0",
+    }
+    return Manifest(**usual | fields)
 
 
 def watching(model: Classifier, images: dict[str, np.ndarray]) -> Classifier:

@@ -1,11 +1,11 @@
+"""`bne data`: what check says of images, and what prepare leaves of them."""
+
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from bne import cli
 from bne.data.benchmarks import BENCHMARKS
 from tests.cli.command import bne, refusal
 from tests.data.small import names, write
@@ -103,20 +103,6 @@ def test_errors_are_one_sentence_also_in_json(arguments: list[str], message: str
     assert error.startswith(message)
 
 
-def test_debug_shows_where_an_error_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BNE_DEBUG", "1")
-    monkeypatch.setattr(sys, "argv", ["bne", "data", "check", "nowhere"])
-    with pytest.raises(Exception, match="nowhere: there is no such file") as caught:
-        cli.main()
-    assert type(caught.value).__name__ == "DataError"
-
-
-def test_version_and_help() -> None:
-    assert bne("--version").out.startswith("bne 0.")
-    help_text = bne("data", "check", "--help").out
-    assert "Example: bne data check data/pacs --benchmark pacs" in help_text
-
-
 @pytest.mark.parametrize(
     ("benchmark", "images"), [("pacs", 9991), ("office31", 4110), ("office_caltech", 2533)]
 )
@@ -157,3 +143,41 @@ def test_a_benchmark_that_is_not_all_there(tmp_path: Path, name: str) -> None:
         assert "Wrong: The official split of PACS, split.csv, is missing; " in output
         assert "Errno" not in output
     assert declared.terms not in bne("data", "check", tmp_path).out
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return write(tmp_path / "set", *names("art photo", "cat dog", 2))
+
+
+def test_says_where_the_images_are_and_how_large(data: Path, tmp_path: Path) -> None:
+    said = bne("data", "prepare", data, "--cache", tmp_path / "other").out
+    (store,) = (tmp_path / "other").glob("images-*")
+    assert said == f"8 images of 256x256 pixels, 1.57 MB, are ready in {store}\n"
+
+
+def test_the_cache_can_come_from_the_environment(data: Path, here: Path) -> None:
+    report = bne("data", "prepare", data, "--size", 16, "--json").json
+    assert Path(report.pop("folder")).parent == here / "cache"
+    ways = {key: report.pop(key) for key in ("fit", "range", "channels", "notes")}
+    assert ways == {"fit": "squash", "range": "full", "channels": 3, "notes": []}
+    assert report == {"images": 8, "size": 16, "bytes": 8 * 16 * 16 * 3, "skipped": []}
+
+
+def test_images_may_keep_their_aspect(data: Path) -> None:
+    command = ("data", "prepare", data, "--size", 16)
+    bne(*command)
+    assert bne(*command, "--fit", "letterbox", "--json").json["fit"] == "letterbox"
+    assert "--fit crop is unknown; give squash or letterbox" in refusal(*command, "--fit", "crop")
+
+
+def test_bad_images_fail_or_are_skipped(data: Path) -> None:
+    (data / "art/cat/0.png").write_bytes(b"")
+    command = ("data", "prepare", data, "--size", 16)
+    errors = bne(*command, code=1).err
+    assert errors.startswith("Error: 1 of 8 images cannot be read")
+    assert "art/cat/0.png" in errors
+    assert "Traceback" not in errors
+    said = bne(*command, "--skip-bad")
+    assert said.err.startswith("Skipped: art/cat/0.png")
+    assert said.out.startswith("7 images of 16x16")

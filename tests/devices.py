@@ -1,7 +1,10 @@
-"""Whether kernels can be run here, on a GPU or in Triton's interpreter."""
+"""Where tests compute: whether there is a GPU, and whether kernels can be run, there or not."""
 
 import pytest
 import torch
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
 
 
 def _run() -> bool:
@@ -10,7 +13,7 @@ def _run() -> bool:
         import triton.language as tl
     except ModuleNotFoundError:
         return False
-    if torch.cuda.is_available():
+    if DEVICE == "cuda":
         return True
 
     @triton.jit
