@@ -32,6 +32,7 @@ OUTSIDE = (
     "results/README.md",
     "results/notebook-2026-11-pacs-resnet18.md",
     "results/trials/digits.md",
+    "results/trials/pacs.md",
     "benchmarks/README.md",
 )
 

@@ -147,7 +147,7 @@ def train(
     if shown:
         show_notes([inputs])
         print(inputs.held_out(), file=sys.stderr)
-    heard = [*([_progress()] if shown else []), *listeners]
+    heard = [*(_shown() if shown else []), *listeners]
     how: Any = {"device": place, "listeners": heard, "resume": resume, "analyse": calibrate_run}
     result = run(inputs, prepared, folder, **how)
     if trained and shown:
@@ -260,11 +260,13 @@ class TunedRun:
         folder: with recipes, records and the study.
         found: choice, settings and importances, for each target.
         recipes: files of the chosen settings, for each target that has a choice.
+        note: what one should know of the runs though nothing is wrong, if anything.
     """
 
     folder: Path
     found: tuple[Tuned, ...] = field(repr=False)
     recipes: tuple[Path, ...]
+    note: str = ""
 
     def __str__(self) -> str:
         return "\n".join(one.how_sure for one in self.found)
@@ -362,8 +364,10 @@ def carry_out_tuning(
     with _tuning_bar(setup.expected()[0], progress) as show:
         for outcome in tuning.carry_out(job, cluster, limit):
             show(outcome, tuning)
-    found = tuning.outcome(read(job.records))
-    return TunedRun(job.out, tuple(found), tuple(write_found(job.out, found)))
+    records = read(job.records)
+    found = tuning.outcome(records)
+    note = tuning.rough_starts(records, len(setup.images.classes))
+    return TunedRun(job.out, tuple(found), tuple(write_found(job.out, found)), note)
 
 
 @contextmanager
@@ -472,13 +476,14 @@ def _name(recipe: str, inputs: Inputs) -> str:
     return f"{recipe}-{chosen.method}-{target}-{chosen.seed}"
 
 
-def _progress() -> Listener:
+def _shown() -> list[Listener]:
     from rich.console import Console
 
-    from bne.training.listeners import ProgressBar, ProgressLines
+    from bne.training.listeners import EarlySign, ProgressBar, ProgressLines
 
     console = Console(stderr=True)
-    return ProgressBar(console) if console.is_terminal else ProgressLines(console)
+    bar = ProgressBar(console) if console.is_terminal else ProgressLines(console)
+    return [bar, EarlySign(console)]
 
 
 def load(

@@ -14,6 +14,7 @@ from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.events import Epoch, Score, Start, Step
 from bne.training.folder import Result
 from bne.training.listeners import (
+    EarlySign,
     MLflow,
     ProgressBar,
     ProgressLines,
@@ -31,7 +32,10 @@ RESULT = Result(RECIPE.to_dict(), {}, [], SCORES, "float32", "unseen")
 
 def start(folder: Path, first_step: int = 0) -> Start:
     images = {"splits": {"art": (), "photo": ()}, "validation": {"art": [1, 2], "photo": [3, 4]}}
-    inputs = SimpleNamespace(recipe=RECIPE, train={}, target={"sketch": [5]}, **images)
+    whole = SimpleNamespace(classes=("dog", "house"))
+    inputs = SimpleNamespace(
+        recipe=RECIPE, images=whole, train={}, target={"sketch": [5]}, **images
+    )
     return Start(inputs, folder, "cpu", "float32", 2, steps=6, first_step=first_step)
 
 
@@ -78,6 +82,22 @@ def test_a_run_resumed_after_an_early_stop_has_only_exact_statistics_left(tmp_pa
     (_, line) = lines(start(tmp_path, first_step=4), epoch("train", 1, statistics="exact"))
     assert line.startswith("train 1/2, exact statistics: loss")
     assert "left" not in line
+
+
+def test_a_start_that_undoes_the_network_is_told_once_and_at_once(tmp_path: Path) -> None:
+    right, wrong = {"art": Score(4, 4)}, {"art": Score(1, 4)}
+    head = replace(epoch("head", 1), validation=right)
+    first = replace(epoch("train", 1), loss=9.0, validation=wrong)
+    for told, one in ((1, first), (0, replace(first, loss=0.1))):
+        out = io.StringIO()
+        with closing(EarlySign(Console(file=out, width=40))) as listener:
+            listener.started(start(tmp_path))
+            listener.finished_epoch(head)
+            listener.finished_epoch(one)
+            assert len(out.getvalue().splitlines()) == told
+            for later in (epoch("train", 2), replace(one, statistics="exact")):
+                listener.finished_epoch(later)
+        assert len(out.getvalue().splitlines()) == told
 
 
 def test_the_bar_shows_phase_epoch_numbers_and_ends_however_the_run_does(tmp_path: Path) -> None:

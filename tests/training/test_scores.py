@@ -1,9 +1,10 @@
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import accuracy_score, balanced_accuracy_score
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, log_loss
 
 from bne.training import scores as selection
 from bne.training.events import Epoch, Leaning, Score, Share
@@ -32,6 +33,30 @@ def test_rules_choose_among_the_training_phase_only() -> None:
     assert selection.oracle(RECORDS) is RECORDS[1]
     chosen = {rule: scores["t"].correct for rule, scores in selection.select(RECORDS).items()}
     assert chosen == {"last": 2, "validation": 1, "oracle": 6}
+
+
+def start_of(loss: float, after: int, *, head: bool = True, held_out: bool = True) -> list[Epoch]:
+    """A run that had 8 of 10 held-out images right with the last layer trained alone."""
+
+    def one(right: int, number: int, phase: str = "train") -> Epoch:
+        return epoch(number, {"a": (right, 10)} if held_out else {}, {"t": (1, 9)}, phase)
+
+    return [
+        *([one(8, 1, "head")] if head else []),
+        replace(one(after, 1), loss=loss),
+        one(9, 2),
+    ]
+
+
+def test_a_start_that_undoes_the_network_shows_in_its_loss_and_on_held_out_images() -> None:
+    guess = log_loss([0, 1, 2], np.full((3, 3), 1 / 3))
+    assert selection.undone(start_of(guess + 0.01, 7), 3)
+    assert not selection.undone(start_of(guess - 0.01, 7), 3)
+    assert not selection.undone(start_of(guess + 0.01, 8), 3)
+    assert not selection.undone(start_of(guess + 0.01, 7), 4)
+    assert not selection.undone(start_of(guess + 0.01, 7, head=False), 3)
+    assert not selection.undone(start_of(guess + 0.01, 7, held_out=False), 3)
+    assert not selection.undone(start_of(guess + 0.01, 7)[:1], 3)
 
 
 def test_the_oracle_pools_all_images_of_all_targets() -> None:

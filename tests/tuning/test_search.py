@@ -17,6 +17,7 @@ from bne.benchmark.records import append, read
 from bne.errors import MissingLibraryError, SettingsError
 from bne.recipes.files import load
 from bne.report.tune_page import grid
+from bne.training.events import Epoch, Score
 from bne.tuning import tuning as tuning_module
 from bne.tuning.objective import Found
 from bne.tuning.search import study_file
@@ -292,6 +293,25 @@ def test_the_time_is_known_from_recorded_runs(tmp_path: Path, runs: Pretending) 
     for other in ({"size": 64}, {"epoch": 5}, {"per_domain": 4}):  # their epochs take another time
         start = replace(search.start, recipe=replace(RECIPE, **other))
         assert expected(start, asked, read(job.records))[1] is None
+
+
+def test_rough_starts_of_runs_in_full_are_counted(tmp_path: Path, runs: Pretending) -> None:
+    search, job = tuning(tmp_path, lengths=2, settings=3)
+    list(search.carry_out(job))
+    records = read(job.records)
+    assert search.rough_starts(records, 7) == ""
+    scores = ({"art": Score(own, 10)} for own in (8, 2))
+    head, first = (
+        Epoch(phase, 1, phase, 1, 9.0, 0.1, 1.0, 1.0, own, {}).to_dict()
+        for phase, own in zip(("head", "train"), scores, strict=True)
+    )
+    full = [one.settings["train"]["epochs"] == 9 for one in records]
+    assert 0 < sum(full) < len(full)
+    rough = [replace(one, epochs=(head, first)) for one in records]
+    assert f" {sum(full)} of {sum(full)} " in search.rough_starts(rough, 7)
+    one = full.index(True)
+    some = [*records[:one], rough[one], *records[one + 1 :]]
+    assert f" 1 of {sum(full)} " in search.rough_starts(some, 7)
 
 
 def test_without_optuna_a_sentence_says_how_to_install_it(

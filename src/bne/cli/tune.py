@@ -208,6 +208,8 @@ def tune(
     run = api.carry_out_tuning(setup, cluster=cluster, limit=limit, progress=True)
     write_text(out / "report.html", tune_page(run.found))
     show(run, as_json)
+    if run.note:
+        typer.echo(f"Note: {run.note}", err=True)
     written = [*(file.name for file in run.recipes), "report.html", "tune.json", "the study"]
     typer.echo(f"{out}: {listed(written)}.", err=True)
     if any(one.finished and one.choice is None for one in run.found):

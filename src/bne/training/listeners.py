@@ -15,7 +15,7 @@ from bne.recipes.schema import flat
 from bne.training.events import Listener
 from bne.training.files import named
 from bne.training.pace import RunPace
-from bne.training.scores import mean_accuracy
+from bne.training.scores import mean_accuracy, undone
 from bne.words import MINUTE, counted, duration
 
 if TYPE_CHECKING:
@@ -198,6 +198,25 @@ def _numbers(now: Step | Epoch) -> str:
 
 def _validation(epoch: Epoch) -> str:
     return f", validation {mean_accuracy(epoch.validation):.1f} %" if epoch.validation else ""
+
+
+class EarlySign(Listener):
+    """Says after the first epoch of all weights if it undid what the network knew."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._epochs: list[Epoch] = []
+
+    def started(self, start: Start) -> None:
+        """Notes the number of classes."""
+        self._classes = len(start.inputs.images.classes)
+
+    def finished_epoch(self, epoch: Epoch) -> None:
+        """Says it, once."""
+        self._epochs.append(epoch)
+        first = epoch.phase == "train" and epoch.epoch == 1 and epoch.statistics == "running"
+        if first and (note := undone(self._epochs, self._classes)):
+            self._console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
 
 
 class TensorBoard(Listener):

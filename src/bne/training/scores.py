@@ -93,6 +93,32 @@ def stale(epochs: Sequence[Epoch]) -> int:
     return len(means) - 1 - means.index(max(means)) if means else 0
 
 
+def undone(epochs: Sequence[Epoch], classes: int) -> str:
+    """What one should know if the first epoch of all weights undid what they knew; else nothing.
+
+    There are two signs, and both must hold: its loss is above that of guessing, and held-out images
+    come out worse than with the last layer trained alone. Runs that show both rarely recover.
+    """
+    head, trained = [epoch for epoch in epochs if epoch.phase == "head"], _training(epochs)
+    if not (head and trained and trained[0].validation):
+        return ""
+    before, first, guess = mean_accuracy(head[-1].validation), trained[0], math.log(classes)
+    after = mean_accuracy(first.validation)
+    if first.loss <= guess or after >= before:
+        return ""
+    return (
+        "The first epoch of the whole network undid much of what it knew: the loss is "
+        f"{first.loss:.2f}, that of guessing {guess:.2f}, and of held-out images {after:.1f} % "
+        f"come out right, {before:.1f} % before. {CALMER}"
+    )
+
+
+CALMER = (
+    "Lower train.optimiser.learning_rate or its head_factor, or clip gradients "
+    "(train.optimiser.clip=1)."
+)
+
+
 def mean_accuracy(scores: Scores) -> float:
     """In percent; every domain counts alike, however many images it has."""
     return sum(score.accuracy for score in scores.values()) / len(scores)

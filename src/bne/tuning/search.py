@@ -417,6 +417,16 @@ class Search:
                 result.append(Candidate(changes, share, values, distance, outer, digest))
         return result
 
+    def in_full(self, found: Found) -> list[Record]:
+        """The records of all settings that were trained in full."""
+        items = (
+            item
+            for _, recipe in self._settings().values()
+            for seed in range(self.start.budget.seeds)
+            for item in self._items(recipe, seed)
+        )
+        return [record for item in items if (record := found.of(item)) is not None]
+
     def _items(self, recipe: Recipe, seed: int) -> list[Item]:
         """The runs of a setting in full, made once: their digests take time."""
         key = (_kind(recipe), seed)
