@@ -202,9 +202,8 @@ def methods(settings: Settings) -> list[Line]:
     """A step of every method, after its warm-up, and its peak memory, against DeepAll's."""
     deepall = Case("deepall", settings.images, settings.on_gpu, settings.domains)
     base = Reference("DeepAll", ((1, (deepall,)),))
-    cases = {
-        one.name: replace(deepall, work=one.name) for one in entries() if one.name != "deepall"
-    }
+    names = settings.methods or [one.name for one in entries()]
+    cases = {name: replace(deepall, work=name) for name in names if name != "deepall"}
     return [
         line
         for name, case in {"deepall": deepall, **cases}.items()
@@ -227,6 +226,14 @@ PARTS = {
 }
 
 
+def names(text: str) -> list[str]:
+    """Names of methods, joined by commas."""
+    found, known = text.split(","), {one.name for one in entries()}
+    if unknown := set(found) - known:
+        raise argparse.ArgumentTypeError(f"there is no method {unknown.pop()}")
+    return found
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -239,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--per-domain", type=int, help="images of a domain in a step: 16, on a CPU 2")
     add("--batch", type=int, help="images in inference: 256, on a CPU 16")
     add("--size", default=224, type=int, help="height and width of the images")
+    add("--methods", type=names, help="of the part methods, joined by commas: all")
     add("--repeat", default=5, type=int, help="readings; the median counts")
     add("--out", type=Path, help="a .jsonl file, to which records are added")
     options = vars(parser.parse_args(arguments))

@@ -48,6 +48,7 @@ class Settings:
     batch: int  # images in inference
     size: int  # height and width of images
     repeat: int  # readings of the clock; the median counts
+    methods: Sequence[str] | None = None  # whose steps are measured; all if None
 
     @property
     def on_gpu(self) -> bool:
@@ -330,6 +331,7 @@ def circumstances(settings: Settings) -> Record:
     """What all records of a run share; `when` tells the run from others in a file."""
     own = asdict(settings)
     own["source_domains"] = own.pop("domains")  # a line's `domains` are its network's
+    del own["methods"]  # the lines name them
     machine = describe(own.pop("device"), None)
     del machine["weights"]
     when = datetime.now(UTC).isoformat(timespec="seconds")
