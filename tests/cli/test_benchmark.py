@@ -1,5 +1,6 @@
 import csv
 import io
+import json
 import os
 import shutil
 import signal
@@ -143,6 +144,20 @@ def test_other_settings_than_those_recorded_are_named() -> None:
     said = refusal(*table, *weights, "--set", "per_domain=18", "--set", "accumulate=2")
     assert "differ in per_domain and accumulate alone; add --set per_domain=16 --set" in said
     assert "they are of bne" in refusal(*command, "--benchmark", "pacs", "--methods", "head-only")
+
+
+def test_runs_whose_start_undid_the_network_are_counted(data: Path, tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    command = ("benchmark", "--data", data, "--records", file, "--out", tmp_path, *SETTINGS)
+    command += ("--set", "validation=0.5", "--methods", "deepall", "--targets", "photo")
+    assert "Note" not in bne(*command).err
+    known = json.loads(file.read_text())
+    for one in known["epochs"]:
+        for score in one["validation"].values():
+            score["correct"] = score["images"] if one["phase"] == "head" else 0
+        one["loss"] = 9.0
+    file.write_text(json.dumps(known) + "\n")
+    assert "In 1 of 1 run " in bne(*command).err
 
 
 def test_recorded_runs_without_a_target_are_no_column(tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from bne.errors import DataError
+from bne.training.events import read_epochs
 from bne.training.files import named
 from bne.training.identity import Identity
+from bne.training.scores import CALMER, undone
+from bne.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -171,6 +174,17 @@ def newest(records: Sequence[Record]) -> Sequence[Record]:
         return [record.environment.get(key) for key in MADE]
 
     return [record for record in records if made(record) == made(records[-1])][-LAST:]
+
+
+def rough_starts(runs: Sequence[Record], classes: int) -> str:
+    """In how many runs the first epoch undid what the network knew, in a sentence; or nothing."""
+    rough = sum(bool(undone(read_epochs(run.epochs), classes)) for run in runs)
+    if not rough:
+        return ""
+    return (
+        f"In {rough} of {counted(len(runs), 'run')} the first epoch of the whole network undid "
+        f"much of what it knew; how well they bore that tells them apart. {CALMER}"
+    )
 
 
 def nearest(

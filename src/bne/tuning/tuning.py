@@ -10,12 +10,11 @@ import bne
 from bne.benchmark.execute import execute
 from bne.benchmark.expectation import Interval
 from bne.benchmark.ray import execute_on_ray
-from bne.benchmark.records import newest, read
+from bne.benchmark.records import newest, read, rough_starts
 from bne.benchmark.tables import signed
 from bne.recipes.files import dump
-from bne.training.events import read_epochs, scores_from_dict
+from bne.training.events import scores_from_dict
 from bne.training.files import plain
-from bne.training.scores import CALMER, undone
 from bne.tuning.objective import Found, changes_text, choose
 from bne.tuning.search import FACTOR, Search, without
 from bne.tuning.space import with_changes
@@ -288,19 +287,10 @@ class Tuning:
         return result
 
     def rough_starts(self, records: Sequence[Record], classes: int) -> str:
-        """In how many runs the first epoch undid what the network knew, in a sentence; or nothing.
-
-        Of runs in full alone.
-        """
+        """What `bne.benchmark.records.rough_starts` says of the runs in full."""
         found = Found(records)
         runs = {run.digest: run for search in self.searches for run in search.in_full(found)}
-        rough = [run for run in runs.values() if undone(read_epochs(run.epochs), classes)]
-        if not rough:
-            return ""
-        return (
-            f"In {len(rough)} of {counted(len(runs), 'run')} the first epoch of the whole network "
-            f"undid much of what it knew, so the settings differ in how they bear that. {CALMER}"
-        )
+        return rough_starts([*runs.values()], classes)
 
 
 def expected(
