@@ -366,7 +366,7 @@ def carry_out_tuning(
             show(outcome, tuning)
     records = read(job.records)
     found = tuning.outcome(records)
-    note = tuning.rough_starts(records, len(setup.images.classes))
+    note = tuning.how_many_undone(records, len(setup.images.classes))
     return TunedRun(job.out, tuple(found), tuple(write_found(job.out, found)), note)
 
 
@@ -479,11 +479,11 @@ def _name(recipe: str, inputs: Inputs) -> str:
 def _shown() -> list[Listener]:
     from rich.console import Console
 
-    from bne.training.listeners import EarlySign, ProgressBar, ProgressLines
+    from bne.training.listeners import ProgressBar, ProgressLines, Undone
 
     console = Console(stderr=True)
     bar = ProgressBar(console) if console.is_terminal else ProgressLines(console)
-    return [bar, EarlySign(console)]
+    return [bar, Undone(console)]
 
 
 def load(

@@ -146,7 +146,7 @@ def test_other_settings_than_those_recorded_are_named() -> None:
     assert "they are of bne" in refusal(*command, "--benchmark", "pacs", "--methods", "head-only")
 
 
-def test_runs_whose_start_undid_the_network_are_counted(data: Path, tmp_path: Path) -> None:
+def test_runs_that_undid_the_network_are_counted(data: Path, tmp_path: Path) -> None:
     file = tmp_path / "records.jsonl"
     command = ("benchmark", "--data", data, "--records", file, "--out", tmp_path, *SETTINGS)
     command += ("--set", "validation=0.5", "--methods", "deepall", "--targets", "photo")

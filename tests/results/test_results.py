@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from scipy.stats import ttest_1samp
 
-from bne.benchmark.records import Record
+from bne.benchmark.records import Record, read
 from bne.benchmark.reference import tables
 from bne.methods import find
+from bne.training.events import read_epochs
+from bne.training.scores import mean_accuracy, undone
 from tests.docs.pages import ROOT
 
 FOLDER = ROOT / "results" / "pacs-resnet18"
@@ -229,3 +231,16 @@ def test_strong_augmentation_has_the_newest_sound_statistics(make: Any, records:
 def test_figures_in_the_questions_are_those_of_the_results(page: str) -> None:
     figures = re.findall(r"[\d.]+ ± [\d.]+\d", (ROOT / "docs" / "questions.md").read_text())
     assert [figure for figure in figures if figure not in page] == []
+
+
+def test_the_table_of_starts_is_what_its_records_give() -> None:
+    page = (ROOT / "docs" / "training.md").read_text()
+    for record in read(ROOT / "results" / "starts.jsonl"):
+        epochs = [epoch for epoch in read_epochs(record.epochs) if epoch.phase == "train"]
+        losses = ", ".join(f"{epoch.loss:.2f}" for epoch in epochs)
+        assert f"| {losses} | {mean_accuracy(epochs[-1].validation):.0f} % |" in page
+        rate = record.settings["train"]["optimiser"]["learning_rate"]
+        unclipped = record.settings["train"]["optimiser"]["clip"] is None
+        factor = record.settings["train"]["optimiser"]["head_factor"]
+        too_high = (rate, factor) == (3e-3, 10) and unclipped
+        assert bool(undone(read_epochs(record.epochs), 7)) == too_high

@@ -14,11 +14,11 @@ from bne.recipes.schema import HeadPhase, Phase, Recipe
 from bne.training.events import Epoch, Score, Start, Step
 from bne.training.folder import Result
 from bne.training.listeners import (
-    EarlySign,
     MLflow,
     ProgressBar,
     ProgressLines,
     TensorBoard,
+    Undone,
     WeightsAndBiases,
     metrics,
 )
@@ -84,18 +84,18 @@ def test_a_run_resumed_after_an_early_stop_has_only_exact_statistics_left(tmp_pa
     assert "left" not in line
 
 
-def test_a_start_that_undoes_the_network_is_told_once_and_at_once(tmp_path: Path) -> None:
+def test_a_network_that_is_undone_is_told_once_and_at_once(tmp_path: Path) -> None:
     right, wrong = {"art": Score(4, 4)}, {"art": Score(1, 4)}
     head = replace(epoch("head", 1), validation=right)
     first = replace(epoch("train", 1), loss=9.0, validation=wrong)
     for told, one in ((1, first), (0, replace(first, loss=0.1))):
         out = io.StringIO()
-        with closing(EarlySign(Console(file=out, width=40))) as listener:
+        with closing(Undone(Console(file=out, width=40))) as listener:
             listener.started(start(tmp_path))
             listener.finished_epoch(head)
             listener.finished_epoch(one)
             assert len(out.getvalue().splitlines()) == told
-            for later in (epoch("train", 2), replace(one, statistics="exact")):
+            for later in (replace(one, epoch=2), replace(one, epoch=2, statistics="exact")):
                 listener.finished_epoch(later)
         assert len(out.getvalue().splitlines()) == told
 

@@ -48,7 +48,7 @@ def start_of(loss: float, after: int, *, head: bool = True, held_out: bool = Tru
     ]
 
 
-def test_a_start_that_undoes_the_network_shows_in_its_loss_and_on_held_out_images() -> None:
+def test_a_network_that_is_undone_shows_in_its_loss_and_on_held_out_images() -> None:
     guess = log_loss([0, 1, 2], np.full((3, 3), 1 / 3))
     assert selection.undone(start_of(guess + 0.01, 7), 3)
     assert not selection.undone(start_of(guess - 0.01, 7), 3)
@@ -57,6 +57,9 @@ def test_a_start_that_undoes_the_network_shows_in_its_loss_and_on_held_out_image
     assert not selection.undone(start_of(guess + 0.01, 7, head=False), 3)
     assert not selection.undone(start_of(guess + 0.01, 7, held_out=False), 3)
     assert not selection.undone(start_of(guess + 0.01, 7)[:1], 3)
+    later = [*start_of(guess - 0.01, 9), replace(start_of(guess + 0.01, 7)[1], epoch=3)]
+    assert not selection.undone(later[:-1], 3)
+    assert selection.undone(later, 3)
 
 
 def test_the_oracle_pools_all_images_of_all_targets() -> None:

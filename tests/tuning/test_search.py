@@ -295,11 +295,13 @@ def test_the_time_is_known_from_recorded_runs(tmp_path: Path, runs: Pretending) 
         assert expected(start, asked, read(job.records))[1] is None
 
 
-def test_rough_starts_of_runs_in_full_are_counted(tmp_path: Path, runs: Pretending) -> None:
+def test_networks_that_were_undone_are_counted_in_runs_in_full(
+    tmp_path: Path, runs: Pretending
+) -> None:
     search, job = tuning(tmp_path, lengths=2, settings=3)
     list(search.carry_out(job))
     records = read(job.records)
-    assert search.rough_starts(records, 7) == ""
+    assert search.how_many_undone(records, 7) == ""
     scores = ({"art": Score(own, 10)} for own in (8, 2))
     head, first = (
         Epoch(phase, 1, phase, 1, 9.0, 0.1, 1.0, 1.0, own, {}).to_dict()
@@ -307,11 +309,11 @@ def test_rough_starts_of_runs_in_full_are_counted(tmp_path: Path, runs: Pretendi
     )
     full = [one.settings["train"]["epochs"] == 9 for one in records]
     assert 0 < sum(full) < len(full)
-    rough = [replace(one, epochs=(head, first)) for one in records]
-    assert f" {sum(full)} of {sum(full)} " in search.rough_starts(rough, 7)
+    undone = [replace(one, epochs=(head, first)) for one in records]
+    assert f" {sum(full)} of {sum(full)} " in search.how_many_undone(undone, 7)
     one = full.index(True)
-    some = [*records[:one], rough[one], *records[one + 1 :]]
-    assert f" 1 of {sum(full)} " in search.rough_starts(some, 7)
+    some = [*records[:one], undone[one], *records[one + 1 :]]
+    assert f" 1 of {sum(full)} " in search.how_many_undone(some, 7)
 
 
 def test_without_optuna_a_sentence_says_how_to_install_it(

@@ -176,14 +176,14 @@ def newest(records: Sequence[Record]) -> Sequence[Record]:
     return [record for record in records if made(record) == made(records[-1])][-LAST:]
 
 
-def rough_starts(runs: Sequence[Record], classes: int) -> str:
-    """In how many runs the first epoch undid what the network knew, in a sentence; or nothing."""
-    rough = sum(bool(undone(read_epochs(run.epochs), classes)) for run in runs)
-    if not rough:
+def how_many_undone(runs: Sequence[Record], classes: int) -> str:
+    """In how many runs training undid what the network knew, in a sentence; or nothing."""
+    count = sum(bool(undone(read_epochs(run.epochs), classes)) for run in runs)
+    if not count:
         return ""
     return (
-        f"In {rough} of {counted(len(runs), 'run')} the first epoch of the whole network undid "
-        f"much of what it knew; how well they bore that tells them apart. {CALMER}"
+        f"In {count} of {counted(len(runs), 'run')} training undid much of what the network knew; "
+        f"how well they bore that tells them apart. {CALMER}"
     )
 
 

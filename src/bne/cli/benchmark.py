@@ -281,7 +281,7 @@ def benchmark(
     """
     from bne.benchmark.execute import Job
     from bne.benchmark.plan import check_runs, choose, plan
-    from bne.benchmark.records import outdated, read, rough_starts
+    from bne.benchmark.records import how_many_undone, outdated, read
     from bne.benchmark.tables import find_records
     from bne.data.sources import open_images
     from bne.data.splits import check_rows, official_split
@@ -371,7 +371,7 @@ def benchmark(
         )
     show_table(experiment, found, rules, output.value, as_json, failed)
     made = [record for _, record in found if record]
-    if images and (note := rough_starts(made, len(images.classes))):
+    if images and (note := how_many_undone(made, len(images.classes))):
         typer.echo(f"Note: {note}", err=True)
     if report:
         write_report(report, experiment, found, failed)

@@ -200,23 +200,24 @@ def _validation(epoch: Epoch) -> str:
     return f", validation {mean_accuracy(epoch.validation):.1f} %" if epoch.validation else ""
 
 
-class EarlySign(Listener):
-    """Says after the first epoch of all weights if it undid what the network knew."""
+class Undone(Listener):
+    """Says once, and as soon as it shows, that training undid what the network knew."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._epochs: list[Epoch] = []
+        self._told = False
 
     def started(self, start: Start) -> None:
         """Notes the number of classes."""
         self._classes = len(start.inputs.images.classes)
 
     def finished_epoch(self, epoch: Epoch) -> None:
-        """Says it, once."""
+        """Says it."""
         self._epochs.append(epoch)
-        first = epoch.phase == "train" and epoch.epoch == 1 and epoch.statistics == "running"
-        if first and (note := undone(self._epochs, self._classes)):
+        if not self._told and (note := undone(self._epochs, self._classes)):
             self._console.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+            self._told = True
 
 
 class TensorBoard(Listener):

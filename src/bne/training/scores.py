@@ -94,23 +94,25 @@ def stale(epochs: Sequence[Epoch]) -> int:
 
 
 def undone(epochs: Sequence[Epoch], classes: int) -> str:
-    """What one should know if the first epoch of all weights undid what they knew; else nothing.
+    """What one should know if training undid what the network knew; else nothing.
 
-    There are two signs, and both must hold: its loss is above that of guessing, and held-out images
-    come out worse than with the last layer trained alone. Runs that show both rarely recover.
+    There are two signs, and an epoch must show both: its loss is above that of guessing, and
+    held-out images come out worse than with the last layer trained alone. Such runs rarely recover.
     """
-    head, trained = [epoch for epoch in epochs if epoch.phase == "head"], _training(epochs)
-    if not (head and trained and trained[0].validation):
+    head, guess = [epoch for epoch in epochs if epoch.phase == "head"], math.log(classes)
+    if not (head and head[-1].validation):
         return ""
-    before, first, guess = mean_accuracy(head[-1].validation), trained[0], math.log(classes)
-    after = mean_accuracy(first.validation)
-    if first.loss <= guess or after >= before:
-        return ""
-    return (
-        "The first epoch of the whole network undid much of what it knew: the loss is "
-        f"{first.loss:.2f}, that of guessing {guess:.2f}, and of held-out images {after:.1f} % "
-        f"come out right, {before:.1f} % before. {CALMER}"
-    )
+    before = mean_accuracy(head[-1].validation)
+    for epoch in _training(epochs):
+        after = mean_accuracy(epoch.validation)
+        if epoch.loss > guess and after < before:
+            return (
+                f"Training undid much of what the network knew: in epoch {epoch.epoch} the loss is "
+                f"{epoch.loss:.2f}, that of guessing {guess:.2f}, and of held-out images "
+                f"{after:.1f} % come out right, {before:.1f} % with the last layer trained alone. "
+                f"{CALMER}"
+            )
+    return ""
 
 
 CALMER = (

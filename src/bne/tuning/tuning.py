@@ -10,7 +10,7 @@ import bne
 from bne.benchmark.execute import execute
 from bne.benchmark.expectation import Interval
 from bne.benchmark.ray import execute_on_ray
-from bne.benchmark.records import newest, read, rough_starts
+from bne.benchmark.records import how_many_undone, newest, read
 from bne.benchmark.tables import signed
 from bne.recipes.files import dump
 from bne.training.events import scores_from_dict
@@ -286,11 +286,11 @@ class Tuning:
             )
         return result
 
-    def rough_starts(self, records: Sequence[Record], classes: int) -> str:
-        """What `bne.benchmark.records.rough_starts` says of the runs in full."""
+    def how_many_undone(self, records: Sequence[Record], classes: int) -> str:
+        """What `bne.benchmark.records.how_many_undone` says of the runs in full."""
         found = Found(records)
         runs = {run.digest: run for search in self.searches for run in search.in_full(found)}
-        return rough_starts([*runs.values()], classes)
+        return how_many_undone([*runs.values()], classes)
 
 
 def expected(
