@@ -58,7 +58,7 @@ def test_a_network_that_is_undone_shows_in_its_loss_and_on_held_out_images() -> 
     assert not selection.undone(start_of(guess + 0.01, 7, held_out=False), 3)
     assert not selection.undone(start_of(guess + 0.01, 7)[:1], 3)
     later = [*start_of(guess - 0.01, 9), replace(start_of(guess + 0.01, 7)[1], epoch=3)]
-    assert not selection.undone(later[:-1], 3)
+    assert not selection.undone([*later[:-1], replace(later[-1], validation={})], 3)
     assert selection.undone(later, 3)
 
 

@@ -103,7 +103,7 @@ def undone(epochs: Sequence[Epoch], classes: int) -> str:
     if not (head and head[-1].validation):
         return ""
     before = mean_accuracy(head[-1].validation)
-    for epoch in _training(epochs):
+    for epoch in filter(lambda one: one.validation, _training(epochs)):
         after = mean_accuracy(epoch.validation)
         if epoch.loss > guess and after < before:
             return (
