@@ -97,13 +97,14 @@ def undone(epochs: Sequence[Epoch], classes: int) -> str:
     """What one should know if training undid what the network knew; else nothing.
 
     There are two signs, and an epoch must show both: its loss is above that of guessing, and
-    held-out images come out worse than with the last layer trained alone. Such runs rarely recover.
+    held-out images come out worse than with the last layer trained alone. Many do not recover.
     """
-    head, guess = [epoch for epoch in epochs if epoch.phase == "head"], math.log(classes)
-    if not (head and head[-1].validation):
+    known, guess = [epoch for epoch in epochs if epoch.validation], math.log(classes)
+    head = [epoch for epoch in known if epoch.phase == "head"]
+    if not head:
         return ""
     before = mean_accuracy(head[-1].validation)
-    for epoch in filter(lambda one: one.validation, _training(epochs)):
+    for epoch in _training(known):
         after = mean_accuracy(epoch.validation)
         if epoch.loss > guess and after < before:
             return (
